@@ -1,0 +1,117 @@
+"""Where orch and a payload meet: file names, records, exit codes. Standard library only, Python 3.8 or newer.
+
+A payload that was not written for orch needs none of this: it is started, its lines are logged and its
+exit code is recorded all the same. One that writes `status.json` gets a truer status; one that saves a
+checkpoint on SIGTERM loses nothing at `orch stop`.
+
+The run's folder (environment variable ORCH_RUN_DIR):
+
+    run.json         orch        what to run: the run spec, written once, before the start
+    run.log          wrapper     stdout and stderr of the training, appended
+    wrapper.json     wrapper     who runs it: boot id, pids, start times
+    exit.json        wrapper     how it ended, written once, by rename
+    status.json      payload     where it is now, rewritten by rename, a few times a second at most
+    metrics.jsonl    payload     one JSON object a line, appended
+    runtime.json     payload     what it really runs on (versions, devices), once
+    result.json      payload     what came out (acceptance length, ...), once, at the end
+    checkpoints/     payload     step-<n>/, complete only with the marker file inside
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+SCHEMA_VERSION = 1
+
+RUN_DIR_VARIABLE = "ORCH_RUN_DIR"
+RUN_ID_VARIABLE = "ORCH_RUN_ID"
+
+RUN_SPEC = "run.json"
+RUN_LOG = "run.log"
+WRAPPER = "wrapper.json"
+EXIT = "exit.json"
+STATUS = "status.json"
+METRICS = "metrics.jsonl"
+RUNTIME = "runtime.json"
+RESULT = "result.json"
+CHECKPOINTS = "checkpoints"
+CHECKPOINT_MARKER = "_SUCCESS"
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_BAD_CONFIG = 2
+EXIT_STOPPED_WITH_CHECKPOINT = 3
+"""Left on SIGTERM after a complete checkpoint."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a payload reads from run.json (the file holds more, for orch; unknown keys are ignored)."""
+
+    run_id: str
+    settings: Dict[str, Any] = field(default_factory=dict)
+    """Dotted names -> values: the inventory's settings, then `--set`."""
+    targets: int = 1
+    drafters: int = 1
+    data: Optional[str] = None
+    model: Optional[str] = None
+    resume_from: Optional[str] = None
+    """Absolute path of a complete checkpoint folder."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a payload says of itself. Unknown is None."""
+
+    phase: str
+    """loading, preparing, compiling, training, evaluating, checkpointing, stopping, done, failed"""
+    step: Optional[int] = None
+    total_steps: Optional[int] = None
+    loss: Optional[float] = None
+    tokens_per_s: Optional[float] = None
+    """Over the long window; training tokens through the drafter per second."""
+    eta_s: Optional[float] = None
+    detail: Optional[str] = None
+    """A short line for a person: `compiling 3 of 8`."""
+    updated_at: Optional[float] = None
+    """Unix time."""
+    schema: int = SCHEMA_VERSION
+
+
+def run_dir() -> Optional[Path]:
+    """The run's folder, or None when the payload was started by hand."""
+    value = os.environ.get(RUN_DIR_VARIABLE)
+    return Path(value) if value else None
+
+
+def read_run_spec(folder: Path) -> RunSpec:
+    """Raises OSError, or ValueError when the file is not a run spec."""
+    raw = json.loads((folder / RUN_SPEC).read_text(encoding="utf-8"))
+    if not isinstance(raw, dict) or "run_id" not in raw:
+        raise ValueError(f"{folder / RUN_SPEC}: not a run spec")
+    known = {name: raw[name] for name in RunSpec.__dataclass_fields__ if name in raw}
+    return RunSpec(**known)
+
+
+def write_json(path: Path, record: Any) -> None:
+    """Write a dataclass or a plain object by rename: a reader sees the old file or the new one, whole."""
+    plain = asdict(record) if hasattr(record, "__dataclass_fields__") else record
+    handle, temporary = tempfile.mkstemp(dir=str(path.parent), prefix=path.name + ".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(plain, stream, indent=1, sort_keys=True)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, str(path))
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
