@@ -19,6 +19,7 @@ The run's folder (environment variable ORCH_RUN_DIR):
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -110,8 +111,6 @@ def write_json(path: Path, record: Any) -> None:
             os.fsync(stream.fileno())
         os.replace(temporary, str(path))
     except BaseException:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        except OSError:
-            pass
         raise

@@ -1,4 +1,4 @@
-"""The command line: parse, call one operation, render, exit code. Imports of weight are made by the command that needs them."""
+"""The command line: parse, call one operation, render, exit code. Heavy imports happen inside the command."""
 
 from __future__ import annotations
 
