@@ -1,0 +1,43 @@
+"""Every op the agent knows: name -> (module, function). The one table; nothing registers itself.
+
+An op is `def op(params: dict, body: bytes, channel: Channel) -> dict | (dict, bytes)`: it runs in its own
+thread, may `channel.emit` events, should look at `channel.cancelled`, and raises errors.OpError for what it
+expects to go wrong. Names instead of functions, because a module that is not used need not be compiled at
+the start of every connection.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Dict, Tuple, Union
+
+from .channel import Channel
+from .errors import OpError
+
+Answer = Union[Dict[str, Any], Tuple[Dict[str, Any], bytes]]
+Op = Callable[[Dict[str, Any], bytes, Channel], Answer]
+
+OPS: Dict[str, Tuple[str, str]] = {
+    "hello": ("identity", "hello"),
+}
+
+COMMANDS: Dict[str, Tuple[str, str]] = {
+    "wrapper": ("wrapper", "main"),
+}
+"""First word of `python3 <base>/lib/<hash> WORD ...` -> function(argv) -> exit code."""
+
+
+def find_op(name: str) -> Op:
+    """Raises OpError("unknown_op")."""
+    if name not in OPS:
+        raise OpError("unknown_op", "the agent has no op %r" % name)
+    return _load(*OPS[name])  # type: ignore[no-any-return]
+
+
+def find_command(name: str) -> Callable[[list[str]], int]:
+    """Raises KeyError."""
+    return _load(*COMMANDS[name])  # type: ignore[no-any-return]
+
+
+def _load(module: str, function: str) -> Any:
+    return getattr(importlib.import_module("." + module, __package__), function)
