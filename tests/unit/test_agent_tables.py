@@ -3,7 +3,8 @@
 import importlib
 
 from orchestrator.agent import bundle
-from orchestrator.agent.far import ops, server
+from orchestrator.agent.far import ops
+from orchestrator.agent.far.liveness import Liveness
 
 
 def test_every_op_exists():
@@ -33,7 +34,7 @@ def test_far_modules_import_here():
 
 def test_silence_ends_the_agent_after_its_limit_and_not_before():
     now = [100.0]
-    liveness = server.Liveness(15.0, clock=lambda: now[0])
+    liveness = Liveness(15.0, clock=lambda: now[0])
     now[0] = 114.9
     assert liveness.left_s() > 0
     liveness.touch()

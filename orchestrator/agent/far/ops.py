@@ -19,6 +19,14 @@ Op = Callable[[Dict[str, Any], bytes, Channel], Answer]
 
 OPS: Dict[str, Tuple[str, str]] = {
     "hello": ("identity", "hello"),
+    "run_batch": ("commands", "run_batch"),
+    "lease_acquire": ("lease", "lease_acquire"),
+    "lease_assert": ("lease", "lease_assert"),
+    "read_file": ("files", "read_file"),
+    "follow_file": ("files", "follow_file"),
+    "list_dir": ("files", "list_dir"),
+    "disk_free": ("files", "disk_free"),
+    "remove_tree": ("files", "remove_tree"),
 }
 
 COMMANDS: Dict[str, Tuple[str, str]] = {

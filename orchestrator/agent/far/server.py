@@ -1,7 +1,7 @@
 """The agent's process: reads frames from stdin, runs each request in a thread, writes frames to the old stdout.
 
 Threads: `reader` (parses, dispatches, answers beats), one `op-<id>` a request, and the main one, which only
-waits for the end: EOF, a malformed frame, a broken pipe, a signal, or BEAT_LIMIT_S without any frame.
+waits for the end: EOF, a malformed frame, a broken pipe, a signal, or silence (liveness.py).
 Rule: nothing but `Server.send` writes to the stream; descriptor 1 is the same as stderr for everybody else.
 The end: cancel every request, give them GRACE_S, kill the commands that still run, leave. The lease goes too.
 """
@@ -14,15 +14,15 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Dict
 
 from .channel import Channel
 from .errors import Cancelled, OpError
 from .framing import FrameDecoder, FrameError, encode_frame
 from .identity import facts
+from .liveness import Liveness
 from .ops import find_op
 
-BEAT_LIMIT_S = 15.0
 GRACE_S = 2.0
 READ_BYTES = 256 * 1024
 MAX_REQUESTS = 64
@@ -38,22 +38,6 @@ class Signalled(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-
-
-class Liveness:
-    """Has anything come lately?"""
-
-    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit_s = limit_s
-        self._clock = clock
-        self._last = clock()
-
-    def touch(self) -> None:
-        self._last = self._clock()
-
-    def left_s(self) -> float:
-        """Seconds until the other side counts as gone; 0 or less: it does."""
-        return self._last + self._limit_s - self._clock()
 
 
 class Server:
@@ -75,7 +59,7 @@ class Server:
             while not self._ended.is_set():
                 left_s = self._liveness.left_s()
                 if left_s <= 0:
-                    self.end(EXIT_BROKEN, "nothing came from the controller for %g s: ending" % BEAT_LIMIT_S)
+                    self.end(EXIT_BROKEN, "nothing came from the controller for %g s: ending" % self._liveness.limit_s)
                 self._ended.wait(max(0.0, left_s))
         except Signalled as signalled:
             self.end(EXIT_BROKEN, "ended by signal %d" % signalled.number)
@@ -217,7 +201,7 @@ def raise_signalled(number: int, frame: Any) -> None:
 def main() -> None:
     """Never returns."""
     stdin, stdout = take_over_streams()
-    server = Server(stdin, stdout, Liveness(BEAT_LIMIT_S))
+    server = Server(stdin, stdout, Liveness())
     for number in ENDING_SIGNALS:
         signal.signal(number, raise_signalled)
     try:
