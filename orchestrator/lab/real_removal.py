@@ -1,0 +1,95 @@
+"""Taking a real lab down, whole or in pieces.
+
+Rule: only what the record names: its processes (if still themselves), members of its own cgroup, its own folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.lab.records import REAL_LABS, RECORD_NAME, LabError, LabRecord, boot_id, end_processes
+
+# In a mount namespace of its own: kill what is left in the lab's cgroup, wait for it, remove the folders.
+CGROUP_SCRIPT = """
+mount -t cgroup2 none "$1" || exit
+cd "$1/$2" 2>/dev/null || exit 0
+tries=0
+while grep -q 'populated 1' cgroup.events; do
+    echo 1 > cgroup.kill || exit
+    tries=$((tries + 1))
+    [ $tries -lt 400 ] || { echo "processes of $2 cannot be killed" >&2; exit 1; }
+    sleep 0.05
+done
+find . -depth -mindepth 1 -type d -exec rmdir {} \\; || exit
+cd "$1" && rmdir "$2"
+"""
+SSH_HOME_MARK = "made-ssh-folder"
+
+
+def remove(record: LabRecord) -> None:
+    """Raises LabError, leaving the folder (and so the record), when something will not go."""
+    if record.boot_id == boot_id():
+        end_processes(record.processes)
+        if record.cgroup:
+            remove_cgroup(record.cgroup)
+    refuse_mounts_below(record.path)
+    with labs_lock():
+        shutil.rmtree(record.path)
+        forget_ssh_home()
+
+
+def remove_cgroup(name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="orch-lab-cgroup-") as mount_point:
+        done = subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", CGROUP_SCRIPT, "sh", mount_point, name],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+    if done.returncode != 0:
+        raise LabError(f"the lab's cgroup {name} cannot be removed", evidence=done.stderr)
+
+
+def refuse_mounts_below(folder: Path) -> None:
+    """Deleting through somebody's mount would delete what is mounted."""
+    below = [
+        line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if Path(line.split()[4]).is_relative_to(folder)
+    ]  # fmt: skip
+    if below:
+        raise LabError(f"something is mounted below {folder}; nothing was deleted there", evidence="\n".join(below))
+
+
+@contextmanager
+def labs_lock() -> Iterator[None]:
+    """Making and removing ~/.ssh is the one thing that labs share."""
+    REAL_LABS.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with (REAL_LABS / "lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def make_ssh_home() -> Path:
+    """root's ~/.ssh, which must exist to be covered. An empty one is made if need be, and removed with the last lab."""
+    folder = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
+    with labs_lock():
+        if not folder.exists():
+            folder.mkdir(mode=0o700)
+            (REAL_LABS / SSH_HOME_MARK).touch()
+    return folder
+
+
+def forget_ssh_home() -> None:
+    mark = REAL_LABS / SSH_HOME_MARK
+    if not mark.exists() or any(REAL_LABS.glob("*/" + RECORD_NAME)):
+        return
+    folder = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+    mark.unlink()

@@ -1,0 +1,136 @@
+"""What every lab can do, whatever it is made of. Tests and the command line know only this.
+
+Rule: nothing here reaches past the lab's own folder, processes and namespaces.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.lab.records import LabError, LabRecord
+
+CONTAINER_ID = 200
+
+
+class Lab(ABC):
+    """A host that SSH reaches, and container 200 inside it."""
+
+    def __init__(self, record: LabRecord) -> None:
+        self.record = record
+        self.folder = record.path
+
+    # -- the controller's side ---------------------------------------------------------------------
+
+    @abstractmethod
+    def command(self, argv: Sequence[str], cwd: Path | None = None) -> list[str]:
+        """A local argv that runs argv on the controller's side (start it with `environment()`)."""
+
+    @abstractmethod
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The caller's environment as it is on the controller's side."""
+
+    @property
+    @abstractmethod
+    def inventory(self) -> Path | None:
+        """An inventory made for this lab; None: the shipped one works unchanged."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+        stdin: bytes = b"",
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command on the controller's side. env: added to the caller's. Raises subprocess.TimeoutExpired."""
+        return subprocess.run(
+            self.command(argv, cwd), cwd=cwd, env=self.environment(env), input=stdin, capture_output=True,
+            timeout=timeout_s,
+        )  # fmt: skip
+
+    def popen(
+        self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a command on the controller's side; options are subprocess.Popen's."""
+        return subprocess.Popen(self.command(argv, cwd), cwd=cwd, env=self.environment(env), **options)
+
+    # -- the far side ------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def shared(self) -> Path:
+        """The folder that the doubles take their orders from."""
+
+    @abstractmethod
+    def container_running(self, container: int = CONTAINER_ID) -> bool: ...
+
+    @abstractmethod
+    def start_container(self, container: int = CONTAINER_ID) -> None: ...
+
+    @abstractmethod
+    def stop_container(self, container: int = CONTAINER_ID) -> None:
+        """Kill everything in it, as a power cut would."""
+
+    @abstractmethod
+    def link_down(self) -> None:
+        """From now on no byte passes between controller and host; connections hang, nothing is closed."""
+
+    @abstractmethod
+    def link_up(self) -> None: ...
+
+    @abstractmethod
+    def hide_program(self, name: str) -> None:
+        """Take a program out of the container's standard PATH."""
+
+    @abstractmethod
+    def show_program(self, name: str) -> None: ...
+
+    @abstractmethod
+    def down(self) -> None:
+        """Remove all that the lab made, and nothing else. Also after any part of it has died."""
+
+    def pct_starts(self) -> int:
+        """How often `pct` was started so far."""
+        return len(self.pct_log())
+
+    def pct_log(self) -> list[str]:
+        """`<Unix time> <arguments>`, one for each start."""
+        try:
+            return (self.shared / "pct-starts").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+
+    def set_pct_cost(self, cpu_seconds: float) -> None:
+        """CPU time that each start of `pct` burns from now on; the real one takes about 0.5 s."""
+        draft = self.shared / "pct-cost.draft"
+        draft.write_text(f"{cpu_seconds}\n" if cpu_seconds > 0 else "")
+        draft.replace(self.shared / "pct-cost")
+
+
+def inherited(record: LabRecord, extra: Mapping[str, str] | None) -> dict[str, str]:
+    """The caller's environment without keys and runtime folders that belong to its own world."""
+    environment = dict(os.environ)
+    # An agent would offer the person's own keys; a shared runtime folder would let two labs share ssh masters.
+    environment.pop("SSH_AUTH_SOCK", None)
+    environment |= {
+        "ORCH_LAB": record.id,
+        "ORCH_LAB_RECORD": str(record.file),
+        "XDG_RUNTIME_DIR": f"{record.folder}/run",
+        "XDG_STATE_HOME": f"{record.folder}/state",
+    }
+    return environment | dict(extra or {})
+
+
+def wait_until(true: Callable[[], bool], what: str, *, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise LabError(f"the lab waited {timeout_s:g} s in vain: {what}")
+        time.sleep(0.01)

@@ -1,0 +1,28 @@
+"""Labs for the tests: one of each kind for the whole session, made when the first test asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.lab.real import RealLab, why_not
+
+
+def require_real_lab() -> None:
+    """Skip where a real lab cannot be; fail instead where ORCH_REQUIRE_REAL_LAB=1 says that it must."""
+    lacking = why_not()
+    if lacking is None:
+        return
+    if os.environ.get("ORCH_REQUIRE_REAL_LAB") == "1":
+        pytest.fail(f"ORCH_REQUIRE_REAL_LAB is set, but a real lab cannot be made: {lacking}")
+    pytest.skip(f"no real lab here: {lacking}")
+
+
+@pytest.fixture(scope="session")
+def real_lab() -> Iterator[RealLab]:
+    require_real_lab()
+    lab = RealLab.up(bound=True)
+    yield lab
+    lab.down()
