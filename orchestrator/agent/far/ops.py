@@ -19,6 +19,13 @@ Op = Callable[[Dict[str, Any], bytes, Channel], Answer]
 
 OPS: Dict[str, Tuple[str, str]] = {
     "hello": ("identity", "hello"),
+    "start_run": ("start", "start_run"),
+    "run_facts": ("observe", "run_facts"),
+    "list_runs": ("observe", "list_runs"),
+    "wait_run": ("observe", "wait_run"),
+    "stop_run": ("stop", "stop_run"),
+    "signal_run": ("stop", "signal_run"),
+    "preflight": ("preflight", "preflight"),
     "run_batch": ("commands", "run_batch"),
     "lease_acquire": ("lease", "lease_acquire"),
     "lease_assert": ("lease", "lease_assert"),

@@ -1,0 +1,207 @@
+"""Ops run_facts, list_runs and wait_run: what there is to know of a run, as it stands, in one pass.
+
+Rule: facts, no judgement (the controller's probes judge); nothing here writes, and only a wanted session
+costs a process (`tmux list-sessions`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any, Dict, List, Tuple
+
+from . import live, process, records, session
+from .errors import OpError
+from .identity import boot_id, start_ticks
+from .records import Record, contract
+
+MAX_TAIL_BYTES = 8 * 1024 * 1024
+MAX_LISTED = 500
+POLL_S = 0.1
+
+
+def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]:
+    """params: base, run_id (None: the live run, else the newest), log_tail_bytes. The body is the log's tail."""
+    base = records.base_folder(params)
+    live_facts = live.facts(base)
+    run_id = params.get("run_id") or records.latest_run(base, live_facts)
+    # From here on the order matters: a run's end is recorded before the lock is freed.
+    run, tail = (None, b"") if run_id is None else _run(base, run_id, live_facts, int(params.get("log_tail_bytes", 0)))
+    wanted = ((run or {}).get("spec") or {}).get("session")
+    facts = {
+        "now": time.time(),
+        "boot_id": boot_id(),
+        "init_start_ticks": start_ticks(1),
+        "live": live_facts,
+        "run": run,
+        "session": _session(base, wanted),
+        "release": _release(base),
+        "disk_free_bytes": _disk_free_bytes(base),
+        "runs": records.run_ids(base)[-MAX_LISTED:],
+    }
+    return facts, tail
+
+
+def list_runs(params: Record, body: bytes, channel: Any) -> Record:
+    """{"live", "runs": [{run_id, created_at, release, exit}]}, oldest first."""
+    base = records.base_folder(params)
+    listed = []
+    for run_id in records.run_ids(base)[-MAX_LISTED:]:
+        folder = records.run_folder(base, run_id)
+        spec = records.read_record(folder, contract.RUN_SPEC) or {}
+        exit_record = records.read_record(folder, contract.EXIT)
+        about = {"run_id": run_id, "created_at": spec.get("created_at"), "release": spec.get("release")}
+        listed.append(dict(about, exit=exit_record, checkpoints=checkpoints(folder)))
+    return {"live": live.facts(base), "runs": listed}
+
+
+def _run(base: str, run_id: Any, live_facts: Record, tail_bytes: int) -> Tuple[Record, bytes]:
+    folder = records.run_folder(base, run_id)
+    if not os.path.isdir(folder):
+        raise OpError("missing", "there is no run %s" % run_id, folder)
+    spec = records.read_record(folder, contract.RUN_SPEC)
+    if spec and "environment" in spec:
+        # Values may be secrets: the names are enough for whoever looks.
+        spec["environment"] = sorted(spec["environment"])
+    wrapper = records.read_record(folder, contract.WRAPPER) or {}
+    content = live_facts.get("content") or {}
+    mine = content if content.get("run_id") == run_id else {}
+    wrapper_identity = wrapper.get("wrapper") or mine.get("wrapper")
+    training = records.training_identity(base, folder, live_facts)
+    recorded = training or wrapper_identity
+    log, tail = _log(os.path.join(folder, contract.RUN_LOG), tail_bytes)
+    known = [identity["pid"] for identity in (wrapper_identity, training) if identity]
+    strays = [p for p in records.processes_of_run(folder) if p.pid not in known]
+    run = {
+        "id": run_id,
+        "folder": folder,
+        "spec": spec,
+        "wrapper": wrapper or None,
+        "exit": records.read_record(folder, contract.EXIT),
+        "status": records.read_record(folder, contract.STATUS),
+        "result": records.read_record(folder, contract.RESULT),
+        "runtime": records.read_record(folder, contract.RUNTIME),
+        "wrapper_alive": process.is_alive(wrapper_identity),
+        "training_alive": process.is_alive(training),
+        "training_pid": training["pid"] if training else None,
+        "same_boot": process.same_boot(recorded) if recorded else None,
+        "recorded": recorded,
+        "claimed": os.path.exists(os.path.join(folder, records.CLAIM)),
+        "oom_kills": process.oom_kills(),
+        "strays": [process.describe(stat) for stat in strays],
+        "log": log,
+        "checkpoints": checkpoints(folder),
+    }
+    return run, tail
+
+
+def checkpoints(folder: str) -> List[Dict[str, Any]]:
+    """Sorted by step, then name."""
+    top = os.path.join(folder, contract.CHECKPOINTS)
+    try:
+        names = os.listdir(top)
+    except OSError:
+        return []
+    found = [
+        {"name": name, "complete": os.path.exists(os.path.join(top, name, contract.CHECKPOINT_MARKER))}
+        for name in names
+        if os.path.isdir(os.path.join(top, name))
+    ]
+    return sorted(found, key=lambda entry: (_step_of(entry["name"]), entry["name"]))
+
+
+def _step_of(name: str) -> int:
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def _log(path: str, tail_bytes: int) -> Tuple[Record | None, bytes]:
+    try:
+        with open(path, "rb") as stream:
+            found = os.fstat(stream.fileno())
+            offset = max(0, found.st_size - min(tail_bytes, MAX_TAIL_BYTES))
+            stream.seek(offset)
+            tail = stream.read(found.st_size - offset)
+    except OSError:
+        return None, b""
+    return {"size": found.st_size, "mtime": found.st_mtime, "tail_offset": offset}, tail
+
+
+def _session(base: str, wanted: Any) -> Record:
+    if not wanted:
+        return {"wanted": None, "present": None, "attached": None, "note": None, "attach": None}
+    seen = session.look(base, str(wanted))
+    attach = session.attach_argv(base, str(wanted)) if seen.present else None
+    return dict(seen._asdict(), wanted=wanted, attach=attach)
+
+
+def _release(base: str) -> str | None:
+    with contextlib.suppress(OSError):
+        return os.path.join(base, os.readlink(os.path.join(base, "current")))
+    return None
+
+
+def _disk_free_bytes(base: str) -> int | None:
+    with contextlib.suppress(OSError):
+        found = os.statvfs(base)
+        return found.f_bavail * found.f_frsize
+    return None
+
+
+def wait_run(params: Record, body: bytes, channel: Any) -> Record:
+    """params: base, run_id, condition {"kind": "end"|"first-step"|"step", "step": n}, timeout_s.
+
+    Sends {"status": ...} whenever status.json has changed. Ends with {"met", "reason": "condition"|"ended"|
+    "ended_unknown"|"timeout", "status", "exit"}; "ended_unknown": nobody holds live.lock and there is no exit.json.
+    """
+    base = records.base_folder(params)
+    folder = records.run_folder(base, params.get("run_id"))
+    wanted_step = _wanted_step(params.get("condition") or {"kind": "end"})
+    until = time.monotonic() + float(params["timeout_s"])
+    if not os.path.isdir(folder):
+        raise OpError("missing", "there is no run %s" % params.get("run_id"), folder)
+    seen, status = None, None
+    while True:
+        channel.check()
+        held = live.is_held(base) and (live.read_content(base) or {}).get("run_id") == os.path.basename(folder)
+        exit_record = records.read_record(folder, contract.EXIT)  # after the lock: it is written before that is freed
+        stamp = _stamp(os.path.join(folder, contract.STATUS))
+        if stamp != seen:
+            seen, status = stamp, records.read_record(folder, contract.STATUS)
+            channel.emit({"status": status})
+        answer = {"status": status, "exit": exit_record}
+        if wanted_step is not None and _step(status) >= wanted_step:
+            return dict(answer, met=True, reason="condition")
+        if exit_record is not None:
+            return dict(answer, met=wanted_step is None, reason="ended")
+        if not held:
+            return dict(answer, met=False, reason="ended_unknown")
+        if time.monotonic() >= until:
+            return dict(answer, met=False, reason="timeout")
+        channel.cancelled.wait(min(POLL_S, max(0.0, until - time.monotonic())))
+
+
+def _wanted_step(condition: Record) -> int | None:
+    """None: the end."""
+    kind = condition.get("kind")
+    if kind == "end":
+        return None
+    if kind == "first-step":
+        return 1
+    if kind == "step" and isinstance(condition.get("step"), int):
+        return int(condition["step"])
+    raise OpError("bad_request", "not a condition to wait for: %r" % (condition,))
+
+
+def _step(status: Record | None) -> int:
+    step = (status or {}).get("step")
+    return step if isinstance(step, int) else -1
+
+
+def _stamp(path: str) -> Tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -1,0 +1,107 @@
+"""Op preflight: facts for `launch` in one answer: is there what the run needs?
+
+Rule: facts, no judgement, and every program that is asked has a deadline: nvidia-smi can hang for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from typing import Any, Dict, List
+
+from . import live, records, session
+from .commands import run_command
+from .records import Record
+
+PYTHON_DEADLINE_S = 20.0
+SMI_DEADLINE_S = 20.0
+SMI_FIELDS = "index,name,memory.total,memory.used"
+
+PYTHON_QUESTION = "import sys; print('%d.%d.%d' % sys.version_info[:3]); print(sys.prefix); print(sys.executable)"
+
+
+def preflight(params: Record, body: bytes, channel: Any) -> Record:
+    """params: base, python (or None), tmux_wanted, devices (None or 0: nvidia-smi is not asked), paths (list).
+
+    python: {path, version, prefix, executable, error}; tmux: {path, version, error} or None; nvidia_smi: {csv, error,
+    exit_code} or None; paths: {path: exists}; disk: {free_bytes, free_inodes}; shm_free_bytes; memory; live.
+    """
+    base = records.base_folder(params)
+    return {
+        "live": live.facts(base),
+        "python": _python(params.get("python")),
+        "tmux": _tmux() if params.get("tmux_wanted") else None,
+        "nvidia_smi": _nvidia_smi() if params.get("devices") else None,
+        "disk": _disk(base),
+        "shm_free_bytes": _disk("/dev/shm")["free_bytes"],
+        "memory": parse_meminfo(_text("/proc/meminfo")),
+        "paths": {str(path): os.path.exists(str(path)) for path in params.get("paths") or []},
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+
+
+def _python(wanted: Any) -> Record:
+    path = shutil.which(str(wanted)) if wanted else shutil.which("python") or shutil.which("python3")
+    about: Record = {"path": path, "version": None, "prefix": None, "executable": None, "error": None}
+    if path is None:
+        return dict(about, error="there is no %s" % (wanted or "python or python3 on PATH"))
+    code, out, error = ask([path, "-I", "-c", PYTHON_QUESTION], PYTHON_DEADLINE_S)
+    lines = out.splitlines()
+    if code != 0 or len(lines) != 3:
+        return dict(about, error=error or out or "exit code %s" % code)
+    return dict(about, version=lines[0], prefix=lines[1], executable=lines[2])
+
+
+def _tmux() -> Record:
+    path = shutil.which("tmux")
+    if path is None:
+        return {"path": None, "version": None, "error": "tmux is not installed"}
+    code, out, error = ask([path, "-V"], session.TMUX_DEADLINE_S)
+    version = out.strip().rpartition(" ")[2] if code == 0 else None
+    return {"path": path, "version": version, "error": None if code == 0 else error or out}
+
+
+def _nvidia_smi() -> Record:
+    path = shutil.which("nvidia-smi")
+    if path is None:
+        return {"csv": None, "exit_code": None, "error": "nvidia-smi is not installed"}
+    code, out, error = ask([path, "--query-gpu=" + SMI_FIELDS, "--format=csv,noheader,nounits"], SMI_DEADLINE_S)
+    # It says many of its errors on stdout.
+    return {"csv": out, "exit_code": code, "error": None if code == 0 else (error or out or "exit code %s" % code)}
+
+
+def _disk(path: str) -> Record:
+    """Of the nearest folder above that exists."""
+    while path != "/" and not os.path.isdir(path):
+        path = os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        found = os.statvfs(path)
+        # A file system without a fixed number of inodes says 0 of 0.
+        inodes = found.f_favail if found.f_files else None
+        return {"free_bytes": found.f_bavail * found.f_frsize, "free_inodes": inodes}
+    return {"free_bytes": None, "free_inodes": None}
+
+
+def parse_meminfo(text: str) -> Dict[str, Any]:
+    found = {}
+    for line in text.splitlines():
+        words = line.replace(":", " ").split()
+        if len(words) == 3 and words[1].isdigit() and words[2] == "kB":
+            found[words[0]] = int(words[1]) * 1024
+    return {"total_bytes": found.get("MemTotal"), "available_bytes": found.get("MemAvailable")}
+
+
+def ask(argv: List[str], deadline_s: float) -> tuple[int | None, str, str]:
+    """(exit code or None, stdout, stderr or why there is no exit code)."""
+    result = run_command({"argv": argv, "timeout_s": deadline_s}, threading.Event())
+    if result["timed_out"]:
+        return None, result["stdout"], "%s did not answer within %g s" % (argv[0], deadline_s)
+    return result["exit_code"], result["stdout"], result["stderr"].strip()
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
+    return ""

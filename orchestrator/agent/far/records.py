@@ -1,0 +1,150 @@
+"""The files of a run's folder that orch itself writes, and how they are read back.
+
+Rule: a reader never fails on a record. It gets the object, None (not there), or {"broken": path}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, List
+
+try:
+    from . import contract as contract  # type: ignore[attr-defined]
+except ImportError:  # in a checkout the one copy is the payload's
+    from remote_payload import contract as contract
+
+from . import process
+from .errors import OpError
+
+RUNS = "runs"
+REFUSED = "refused.json"
+"""The wrapper: it did not start anything, because a run is live."""
+CLAIM = "start.claim"
+"""Made exclusively, either by the wrapper just before the start or by a start_run that gives up waiting for it."""
+WRAPPER_LOG = "wrapper.log"
+
+Record = Dict[str, Any]
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def run_folder(base: str, run_id: Any) -> str:
+    """Raises OpError("bad_request") for a name that could lead elsewhere."""
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+        raise OpError("bad_request", "not a run id: %r" % (run_id,))
+    return os.path.join(base, RUNS, run_id)
+
+
+def base_folder(params: Record) -> str:
+    """Raises OpError("bad_request")."""
+    base = params.get("base")
+    if not isinstance(base, str) or not os.path.isabs(base):
+        raise OpError("bad_request", "base must be an absolute path, not %r" % (base,))
+    return base
+
+
+def read_record(folder: str, name: str) -> Record | None:
+    path = os.path.join(folder, name)
+    try:
+        with open(path, "rb") as stream:
+            record = json.loads(stream.read().decode("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {"broken": path}
+    return record if isinstance(record, dict) else {"broken": path}
+
+
+def write_record(folder: str, name: str, record: Record) -> None:
+    """By rename, mode 0600, on disk when this returns. Raises OSError."""
+    contract.write_json(Path(os.path.join(folder, name)), record)
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class ReservedRecord:
+    """A record whose room on the disk is taken at once, so that a full disk cannot keep it from being written."""
+
+    ROOM_BYTES = 4096
+
+    def __init__(self, folder: str, name: str) -> None:
+        """Raises OSError."""
+        self._folder = folder
+        self._name = name
+        self._path = os.path.join(folder, name + ".reserved")
+        with open(self._path, "wb", opener=_private) as stream:
+            stream.write(b" " * self.ROOM_BYTES)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def write(self, record: Record) -> None:
+        """Raises OSError."""
+        data = json.dumps(record, sort_keys=True).encode("ascii") + b"\n"
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(handle, data, 0)
+            os.ftruncate(handle, len(data))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(self._path, os.path.join(self._folder, self._name))
+        with contextlib.suppress(OSError):
+            sync_folder(self._folder)
+
+
+def claim(folder: str) -> bool:
+    """True for exactly one caller. Raises OSError other than "it is there"."""
+    try:
+        os.close(os.open(os.path.join(folder, CLAIM), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        return True
+    except FileExistsError:
+        return False
+
+
+def run_ids(base: str) -> List[str]:
+    """Sorted: ids begin with the time they were made."""
+    try:
+        with os.scandir(os.path.join(base, RUNS)) as entries:
+            return sorted(e.name for e in entries if _RUN_ID.fullmatch(e.name) and e.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def latest_run(base: str, live: Record) -> str | None:
+    """The live run, else the newest."""
+    content = live.get("content") or {}
+    if live.get("held") and isinstance(content.get("run_id"), str):
+        return str(content["run_id"])
+    ids = run_ids(base)
+    return ids[-1] if ids else None
+
+
+def training_identity(base: str, folder: str, live: Record) -> Record | None:
+    """Who the training's first process is or was: wrapper.json, else what live.lock says of the same run."""
+    for source in (read_record(folder, contract.WRAPPER), live.get("content")):
+        if source and source.get("run_id") == os.path.basename(folder) and source.get("training"):
+            return dict(source["training"])
+    return None
+
+
+def processes_of_run(folder: str) -> List[process.Stat]:
+    """Everything alive that was started as part of this run: it carries the run's folder in its environment.
+    The folder and not the id, because the id may exist under another base too; spelled as it was at the start."""
+    environment = (read_record(folder, contract.RUN_SPEC) or {}).get("environment") or {}
+    spelled = environment.get(contract.RUN_DIR_VARIABLE) or folder
+    return process.processes_with(contract.RUN_DIR_VARIABLE, spelled)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,205 @@
+"""Op start_run: makes the run's folder, starts its wrapper in tmux or detached, and answers once the truth is known.
+
+Rule: "started" means that the wrapper holds live.lock, exec has worked, and both identities are on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, List
+
+from . import live, records, session
+from .errors import OpError
+from .install import install_library
+from .records import Record, contract
+
+START_DEADLINE_S = 20.0
+LAST_WAIT_S = 5.0
+POLL_S = 0.01
+LOG_TAIL_BYTES = 64 * 1024
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def start_run(params: Record, body: bytes, channel: Any) -> Record:
+    """params: base, run_id, spec (the payload's part of run.json), argv, cwd, environment, release, session (name
+    or None), python (replaces a first word `python`), watch_s (how long an early end is waited for), start_s.
+
+    {"started": true, run_id, pid, session, session_note, attach, ended: exit record or None, log_tail}
+    {"started": false, "reason": "busy", live} or {"started": false, "reason": "exec", "start_error", ...}
+    Raises OpError: exists, bad_request, start_failed (nothing runs), start_unknown.
+    """
+    base = records.base_folder(params)
+    run_id = str(params.get("run_id"))
+    folder = records.run_folder(base, run_id)
+    until = time.monotonic() + float(params.get("start_s", START_DEADLINE_S))
+    os.makedirs(os.path.join(base, records.RUNS), mode=0o700, exist_ok=True)
+    starting = live.acquire_start(base, until - time.monotonic())
+    if starting is None:
+        return {"started": False, "reason": "busy", "live": live.facts(base), "detail": "another start is under way"}
+    try:
+        if live.is_held(base):
+            return {"started": False, "reason": "busy", "live": live.facts(base)}
+        record = _run_record(params, folder)
+        _make_folder(folder, record)
+        note = _start_wrapper(base, folder, record)
+        outcome = _outcome(base, folder, record, until)
+    finally:
+        os.close(starting)
+    if outcome["started"]:
+        name = record["session"] if note is None else None
+        outcome.update(run_id=run_id, session=name, session_note=note)
+        outcome["attach"] = session.attach_argv(base, name) if name else None
+        outcome.update(_watch(folder, float(params.get("watch_s", 1.0))))
+    return outcome
+
+
+def _run_record(params: Record, folder: str) -> Record:
+    argv = params.get("argv")
+    cwd = params.get("cwd")
+    if not isinstance(argv, list) or not argv or not all(isinstance(word, str) and "\0" not in word for word in argv):
+        raise OpError("bad_request", "argv must be a list of words, not %r" % (argv,))
+    if not isinstance(cwd, str) or not os.path.isabs(cwd):
+        raise OpError("bad_request", "cwd must be an absolute path, not %r" % (cwd,))
+    environment = training_environment(dict(params.get("environment") or {}), folder)
+    wanted = params.get("session")
+    record = dict(params.get("spec") or {})
+    record.update(
+        run_id=os.path.basename(folder),
+        argv=resolve_python(argv, params.get("python"), environment["PATH"]),
+        cwd=cwd,
+        release=params.get("release") or cwd,
+        environment=environment,
+        session=session.session_name(str(wanted)) if wanted else None,
+        created_at=time.time(),
+        schema=contract.SCHEMA_VERSION,
+    )
+    return record
+
+
+def training_environment(given: Dict[str, str], folder: str) -> Dict[str, str]:
+    """All that the training sees: a login's bare minimum, what was given, and the run's own variables."""
+    user = pwd.getpwuid(os.getuid())
+    environment = {
+        "HOME": os.environ.get("HOME") or user.pw_dir,
+        "USER": os.environ.get("USER") or user.pw_name,
+        "LOGNAME": os.environ.get("LOGNAME") or user.pw_name,
+        "PATH": os.environ.get("PATH") or DEFAULT_PATH,
+        "LANG": os.environ.get("LANG") or "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+    }
+    environment.update({str(name): str(value) for name, value in given.items()})
+    environment[contract.RUN_DIR_VARIABLE] = folder
+    environment[contract.RUN_ID_VARIABLE] = os.path.basename(folder)
+    return environment
+
+
+def resolve_python(argv: List[str], python: Any, path: str) -> List[str]:
+    """A first word `python` means the payload's interpreter, or whichever python there is."""
+    if argv[0] != "python":
+        return argv
+    if python:
+        return [str(python), *argv[1:]]
+    return argv if shutil.which("python", path=path) else ["python3", *argv[1:]]
+
+
+def _make_folder(folder: str, record: Record) -> None:
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        raise OpError("exists", "run %s is there already" % record["run_id"], folder) from None
+    try:
+        records.write_record(folder, contract.RUN_SPEC, record)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)  # holds nothing but the half of this record
+        raise
+
+
+def _start_wrapper(base: str, folder: str, record: Record) -> str | None:
+    """Why there is no session although one was wanted (or that none was); None: it is there."""
+    command = [sys.executable, "-I", "-S", install_library(base), "wrapper"]
+    note = "no session was asked for"
+    if record["session"]:
+        try:
+            session.start_session(base, record["session"], folder, [*command, folder])
+            return None
+        except session.TmuxError as error:
+            note = "no session: %s" % error
+    # It forks, and its first process is waited for here: nothing of it stays a child of the agent.
+    subprocess.run(
+        [*command, "--detach", folder],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        timeout=START_DEADLINE_S,
+        check=False,
+    )
+    return note
+
+
+def _outcome(base: str, folder: str, record: Record, until: float) -> Record:
+    """What the wrapper made of it. Should it not show up, the start is taken back by claiming it."""
+
+    def settled() -> Record | None:
+        refused = records.read_record(folder, records.REFUSED)
+        if refused is not None:
+            if not os.path.exists(os.path.join(folder, contract.RUN_LOG)):
+                shutil.rmtree(folder, ignore_errors=True)  # nothing ran: it holds run.json and the refusal
+            return {"started": False, "reason": "busy", "live": {"held": True, "content": refused.get("live")}}
+        exited = records.read_record(folder, contract.EXIT)
+        if exited is not None and exited.get("start_error"):
+            return {"started": False, "reason": "exec", "start_error": exited["start_error"], "folder": folder}
+        wrapper = records.read_record(folder, contract.WRAPPER)
+        if wrapper is not None and wrapper.get("training"):
+            return {"started": True, "pid": wrapper["training"]["pid"]}
+        return None
+
+    outcome = _wait(settled, until)
+    if outcome is None and not records.claim(folder):
+        outcome = _wait(settled, time.monotonic() + LAST_WAIT_S)
+        if outcome is None:
+            raise OpError("start_unknown", "the wrapper began the start and did not say how it went", folder)
+    if outcome is None:
+        evidence = _evidence(base, folder, record)
+        message = "the wrapper did not come up; nothing was started"
+        start_error = {"error": "start_failed", "message": message}
+        records.write_record(folder, contract.EXIT, {"run_id": record["run_id"], "start_error": start_error})
+        raise OpError("start_failed", message, evidence)
+    return outcome
+
+
+def _watch(folder: str, watch_s: float) -> Record:
+    ended = _wait(lambda: records.read_record(folder, contract.EXIT), time.monotonic() + watch_s)
+    return {"ended": ended, "log_tail": log_tail(folder) if ended else None}
+
+
+def log_tail(folder: str) -> str:
+    """Bytes that are not UTF-8 come as surrogates."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, contract.RUN_LOG), "rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+        return stream.read().decode("utf-8", "surrogateescape")
+    return ""
+
+
+def _evidence(base: str, folder: str, record: Record) -> str:
+    said = ""
+    with contextlib.suppress(OSError), open(os.path.join(folder, records.WRAPPER_LOG), "rb") as stream:
+        said = stream.read()[-4096:].decode("utf-8", "replace")
+    screen = session.capture(base, record["session"]) if record["session"] else ""
+    return (said + "\n" + screen).strip()
+
+
+def _wait(condition: Callable[[], Record | None], until: float) -> Record | None:
+    while True:
+        found = condition()
+        if found is not None:
+            return found
+        if time.monotonic() >= until:
+            return None
+        time.sleep(POLL_S)
