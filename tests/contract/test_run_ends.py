@@ -22,7 +22,7 @@ def test_a_killed_wrapper_does_not_free_the_target(place):
     wait_until(lambda: not place.facts()[0]["live"]["held"], "the lock is free")
     facts = place.facts()[0]
     assert not facts["run"]["training_alive"] and facts["run"]["exit"] is None
-    waited = place.call(observe.wait_run, run_id=answer["run_id"], timeout_s=5)
+    waited = place.call(observe.wait_run, run_id=answer["run_id"], wait_s=5)
     assert (waited["met"], waited["reason"]) == (False, "ended_unknown")
 
 
@@ -30,7 +30,7 @@ def test_a_run_whose_wrapper_is_gone_can_be_stopped(place):
     answer = place.start(TRAINING)
     os.kill(place.wrapper_pid(answer), signal.SIGKILL)
     wait_until(lambda: not place.facts()[0]["run"]["wrapper_alive"], "the wrapper's end")
-    stopped = place.call(stop.stop_run, run_id=None, timeout_s=20)
+    stopped = place.call(stop.stop_run, run_id=None, wait_s=20)
     assert stopped["stopped"] and stopped["run_id"] == answer["run_id"] and stopped["exit"] is None
 
 
@@ -46,11 +46,11 @@ def test_hup_does_not_reach_the_training_and_term_does(place):
 def test_stop_asks_first(place):
     answer = place.start(GRACEFUL)
     ready(place, answer)
-    stopped = place.call(stop.stop_run, run_id=answer["run_id"], timeout_s=20)
+    stopped = place.call(stop.stop_run, run_id=answer["run_id"], wait_s=20)
     assert stopped["stopped"] and stopped["exit"]["exit_code"] == 3 and stopped["killed"] == []
     assert place.events[0] == {"phase": "asked", "pid": answer["pid"]}
     assert place.log(answer).endswith(b"saved\n")
-    again = place.call(stop.stop_run, run_id=answer["run_id"], timeout_s=1)
+    again = place.call(stop.stop_run, run_id=answer["run_id"], wait_s=1)
     assert (again["stopped"], again["was"]) == (True, "ended")
 
 
@@ -58,10 +58,10 @@ def test_stop_without_kill_says_what_still_runs_and_kill_ends_all_of_it(place):
     answer = place.start(STUBBORN)
     ready(place, answer)
     ready(place, answer, b"child")
-    stopped = place.call(stop.stop_run, run_id=None, timeout_s=0.2)
+    stopped = place.call(stop.stop_run, run_id=None, wait_s=0.2)
     assert not stopped["stopped"] and len(stopped["still"]) == 2
     assert place.facts()[0]["run"]["training_alive"] and len(place.facts()[0]["run"]["strays"]) == 1
-    stopped = place.call(stop.stop_run, run_id=None, timeout_s=0.2, kill=True)
+    stopped = place.call(stop.stop_run, run_id=None, wait_s=0.2, kill=True)
     assert stopped["stopped"] and len(stopped["killed"]) == 2 and stopped["still"] == []
     assert stopped["exit"]["signal"] == signal.SIGKILL
     assert records.processes_of_run(str(place.folder(answer))) == []
@@ -72,13 +72,13 @@ def test_strays_of_an_ended_run_are_seen_and_stopped(place):
     answer = place.start(source, watch_s=20)
     assert answer["ended"]["exit_code"] == 0
     assert [stray["argv"] for stray in place.facts()[0]["run"]["strays"]] == [["sleep", "60"]]
-    stopped = place.call(stop.stop_run, run_id=answer["run_id"], timeout_s=20)
+    stopped = place.call(stop.stop_run, run_id=answer["run_id"], wait_s=20)
     assert stopped["stopped"] and place.facts()[0]["run"]["strays"] == []
 
 
 def test_nothing_to_stop(place):
     place.base.mkdir()
-    assert place.call(stop.stop_run, run_id=None, timeout_s=1)["was"] == "none"
+    assert place.call(stop.stop_run, run_id=None, wait_s=1)["was"] == "none"
 
 
 def test_signal_run(place):
@@ -105,11 +105,11 @@ for step in range(4):
 
 def test_waiting_for_a_step_and_for_the_end(place):
     answer = place.start(STEPS)
-    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "first-step"}, timeout_s=20)
+    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "first-step"}, wait_s=20)
     assert waited["met"] and waited["status"]["step"] >= 1
-    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "step", "step": 99}, timeout_s=20)
+    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "step", "step": 99}, wait_s=20)
     assert (waited["met"], waited["reason"], waited["exit"]["exit_code"]) == (False, "ended", 0)
-    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "end"}, timeout_s=20)
+    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "end"}, wait_s=20)
     assert waited["met"] and any((event["status"] or {}).get("step") == 3 for event in place.events)
     found = place.facts()[0]["run"]["checkpoints"]
     assert found == [{"name": "step-2", "complete": True}, {"name": "step-10", "complete": False}]
@@ -117,7 +117,7 @@ def test_waiting_for_a_step_and_for_the_end(place):
 
 def test_waiting_has_an_end(place):
     answer = place.start(TRAINING)
-    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "end"}, timeout_s=0.2)
+    waited = place.call(observe.wait_run, run_id=answer["run_id"], condition={"kind": "end"}, wait_s=0.2)
     assert (waited["met"], waited["reason"]) == (False, "timeout")
 
 

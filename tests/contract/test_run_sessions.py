@@ -52,7 +52,7 @@ def test_the_end_of_the_tmux_server_does_not_touch_the_training(place):
     assert tmux(place, "kill-server").returncode == 0
     wait_until(lambda: place.facts()[0]["session"]["present"] is False, "the session is gone")
     assert place.facts()[0]["run"]["training_alive"] and place.facts()[0]["run"]["wrapper_alive"]
-    assert place.call(stop.stop_run, run_id=None, timeout_s=20)["exit"]["exit_code"] == 3
+    assert place.call(stop.stop_run, run_id=None, wait_s=20)["exit"]["exit_code"] == 3
 
 
 @needs_tmux

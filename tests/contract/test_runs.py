@@ -128,7 +128,7 @@ def test_of_two_starts_at_once_exactly_one_wins(place):
             )
         assert sorted(answer["started"] for answer in answers) == [False, True], answers
         winner = next(answer for answer in answers if answer["started"])
-        assert place.call(stop.stop_run, run_id=None, timeout_s=20)["run_id"] == winner["run_id"]
+        assert place.call(stop.stop_run, run_id=None, wait_s=20)["run_id"] == winner["run_id"]
         wait_until(lambda: not live.is_held(str(place.base)), "the lock is free")
         assert len(records.run_ids(str(place.base))) == number + 1
 

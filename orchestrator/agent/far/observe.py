@@ -150,7 +150,7 @@ def _disk_free_bytes(base: str) -> int | None:
 
 
 def wait_run(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, run_id, condition {"kind": "end"|"first-step"|"step", "step": n}, timeout_s.
+    """params: base, run_id, condition {"kind": "end"|"first-step"|"step", "step": n}, wait_s.
 
     Sends {"status": ...} whenever status.json has changed. Ends with {"met", "reason": "condition"|"ended"|
     "ended_unknown"|"timeout", "status", "exit"}; "ended_unknown": nobody holds live.lock and there is no exit.json.
@@ -158,7 +158,7 @@ def wait_run(params: Record, body: bytes, channel: Any) -> Record:
     base = records.base_folder(params)
     folder = records.run_folder(base, params.get("run_id"))
     wanted_step = _wanted_step(params.get("condition") or {"kind": "end"})
-    until = time.monotonic() + float(params["timeout_s"])
+    until = time.monotonic() + float(params["wait_s"])
     if not os.path.isdir(folder):
         raise OpError("missing", "there is no run %s" % params.get("run_id"), folder)
     seen, status = None, None

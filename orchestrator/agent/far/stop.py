@@ -58,7 +58,7 @@ class RunProcesses:
 
 
 def stop_run(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, run_id (None: the live run), timeout_s, kill.
+    """params: base, run_id (None: the live run), wait_s, kill.
 
     Events: {"phase": "asked", pid}, {"phase": "waiting", status} when status.json changes, {"phase": "killing", still}.
     {"stopped": true, run_id, was: "running"|"ended"|"none", exit, killed: [...]} or
@@ -72,8 +72,8 @@ def stop_run(params: Record, body: bytes, channel: Any) -> Record:
     if run.ended():
         return {"stopped": True, "was": "ended", "run_id": run_id, "exit": run.exit_record(), "killed": []}
     _ask(run, channel)
-    timeout_s = float(params["timeout_s"])
-    if not _wait(run, channel, run.ended, timeout_s) and not params.get("kill"):
+    wait_s = float(params["wait_s"])
+    if not _wait(run, channel, run.ended, wait_s) and not params.get("kill"):
         still = [process.describe(stat) for stat in run.living()]
         return {"stopped": False, "run_id": run_id, "still": still, "exit": run.exit_record()}
     killed = [] if run.ended() else _kill(run, channel)
