@@ -1,0 +1,16 @@
+"""Guards the suite before anything else of it is imported: no test can reach another machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+GUARD = str(Path(__file__).resolve().parent / "guard")
+sys.path.insert(0, GUARD)
+
+import network_guard  # noqa: E402
+
+network_guard.install()
+_paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != GUARD]
+os.environ["PYTHONPATH"] = os.pathsep.join([GUARD, *_paths])
