@@ -1,0 +1,52 @@
+"""GPUs as `nvidia-smi --query-gpu=index,name,memory.total,memory.used --format=csv,noheader,nounits` tells of them.
+
+Rule: a row has exactly these four values or it is no row; a value that is no whole number is unknown, never 0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FIELDS = ("index", "name", "memory.total", "memory.used")
+
+_NUMBER = re.compile(r"[0-9]{1,12}")
+_ABSENT = re.compile(r"\[.*\]|N/A|ERR!|\(null\)|")
+
+
+@dataclass(frozen=True)
+class GpuFact:
+    index: int | None
+    name: str | None
+    memory_total_mib: int | None
+    memory_used_mib: int | None
+
+
+@dataclass(frozen=True)
+class GpuAnswer:
+    gpus: tuple[GpuFact, ...]
+    rejected: tuple[str, ...]
+    """Lines that are no row: error sentences (nvidia-smi says them on stdout), wrong number of values."""
+
+
+def parse_gpu_csv(text: str) -> GpuAnswer:
+    gpus, rejected = [], []
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split(",")]
+        if values == [""]:
+            continue
+        if len(values) != len(FIELDS) or not _could_be_a_row(values):
+            rejected.append(line.strip())
+            continue
+        index, name, total, used = values
+        gpus.append(GpuFact(_whole(index), None if _ABSENT.fullmatch(name) else name, _whole(total), _whole(used)))
+    return GpuAnswer(tuple(gpus), tuple(rejected))
+
+
+def _could_be_a_row(values: list[str]) -> bool:
+    """Numbers, or one of the known ways to say that there is none, wherever a number belongs."""
+    return all(_NUMBER.fullmatch(values[i]) or _ABSENT.fullmatch(values[i]) for i in (0, 2, 3))
+
+
+def _whole(value: str) -> int | None:
+    return int(value) if _NUMBER.fullmatch(value) else None

@@ -1,0 +1,219 @@
+"""What the agent's run_facts mean: is the run running, how did it end, and how do we know?
+
+Rule: live.lock and exit.json decide; everything else is evidence. What nobody recorded is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from orchestrator.probes.text import one_line
+from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str
+
+STARTING_S = 30.0
+"""A start takes less: an older folder in which no wrapper has recorded itself is not being started."""
+
+
+class RunPhase(Enum):
+    NONE = "none"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+    NOT_STARTED = "not started"
+    """The program could not be executed, or the start was given up."""
+    ENDED_UNKNOWN = "ended, outcome unknown"
+
+
+@dataclass(frozen=True)
+class TrainingStatus:
+    """What the payload says of itself in status.json. Foreign payloads say nothing."""
+
+    phase: str | None
+    step: int | None
+    total_steps: int | None
+    loss: float | None
+    tokens_per_s: float | None
+    eta_s: float | None
+    detail: str | None
+    updated_at: float | None
+
+
+@dataclass(frozen=True)
+class RunExit:
+    exit_code: int | None
+    signal: int | None
+    start_error: str | None
+    """Why the program could not be executed."""
+    started_at: float | None
+    ended_at: float | None
+    max_rss_kib: int | None
+    user_s: float | None
+    system_s: float | None
+    oom_kills: int | None
+    """Processes of its cgroup killed for want of memory while it ran."""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class RunState:
+    phase: RunPhase
+    run_id: str | None
+    pid: int | None
+    """Of the training's first process, where it was recorded."""
+    exit: RunExit | None
+    evidence: tuple[str, ...]
+    """Sentences: why we think so."""
+    notes: tuple[str, ...] = ()
+    """Sentences: what is not as it should be."""
+
+
+def parse_status(record: object) -> TrainingStatus | None:
+    """None when there is none, or it cannot be read."""
+    raw = as_mapping(record)
+    if not raw or "broken" in raw:
+        return None
+    phase, detail = as_str(raw.get("phase")), as_str(raw.get("detail"))
+    return TrainingStatus(
+        phase=None if phase is None else one_line(phase, 40),
+        step=as_int(raw.get("step")),
+        total_steps=as_int(raw.get("total_steps")),
+        loss=as_float(raw.get("loss")),
+        tokens_per_s=as_float(raw.get("tokens_per_s")),
+        eta_s=as_float(raw.get("eta_s")),
+        detail=None if detail is None else one_line(detail),
+        updated_at=as_float(raw.get("updated_at")),
+    )
+
+
+def parse_exit(record: object) -> RunExit | None:
+    """None when there is none, or it cannot be read."""
+    raw = as_mapping(record)
+    if not raw or "broken" in raw:
+        return None
+    error = as_mapping(raw.get("start_error"))
+    return RunExit(
+        exit_code=as_int(raw.get("exit_code")),
+        signal=as_int(raw.get("signal")),
+        start_error=one_line(as_str(error.get("message")) or "unknown", 500) if error else None,
+        started_at=as_float(raw.get("started_at")),
+        ended_at=as_float(raw.get("ended_at")),
+        max_rss_kib=as_int(raw.get("max_rss_kib")),
+        user_s=as_float(raw.get("user_s")),
+        system_s=as_float(raw.get("system_s")),
+        oom_kills=as_int(raw.get("oom_kills")),
+    )
+
+
+def judge_run(facts: Mapping[str, object]) -> RunState:
+    """`facts` is the header of the agent's run_facts."""
+    run = as_mapping(facts.get("run"))
+    if not run:
+        return RunState(RunPhase.NONE, None, None, None, ("no run has been started here",))
+    run_id = as_str(run.get("id"))
+    ended = parse_exit(run.get("exit"))
+    state = _ended(run, ended) if ended is not None else _not_told(facts, run)
+    phase, evidence, notes = state
+    broken = as_str(as_mapping(run.get("exit")).get("broken"))
+    if broken:
+        notes = (*notes, f"{broken} cannot be read")
+    pid = as_int(run.get("training_pid"))
+    return RunState(phase, run_id, pid, ended, evidence, (*notes, *_stray_notes(run, phase)))
+
+
+_Judgement = tuple[RunPhase, tuple[str, ...], tuple[str, ...]]
+
+
+def _ended(run: Mapping[str, object], ended: RunExit) -> _Judgement:
+    if ended.start_error is not None:
+        return RunPhase.NOT_STARTED, (ended.start_error,), ()
+    evidence = [how_it_ended(ended)]
+    if ended.oom_kills:
+        evidence.append(f"{ended.oom_kills} of its processes were killed for want of memory")
+    return RunPhase.ENDED, tuple(evidence), ()
+
+
+def _not_told(facts: Mapping[str, object], run: Mapping[str, object]) -> _Judgement:
+    live = as_mapping(facts.get("live"))
+    content = as_mapping(live.get("content"))
+    held = as_bool(live.get("held")) is True and content.get("run_id") == run.get("id")
+    wrapper_alive = as_bool(run.get("wrapper_alive")) is True
+    if as_bool(run.get("training_alive")) is True:
+        notes = [] if wrapper_alive else ["its wrapper is gone: the training goes on, its exit code will not be known"]
+        if not held:
+            notes.append("live.lock is not held by it")
+        return RunPhase.RUNNING, ("the training's process lives",), tuple(notes)
+    if held and wrapper_alive:
+        if run.get("wrapper") is None:
+            return RunPhase.STARTING, ("its wrapper holds live.lock",), ()
+        return RunPhase.RUNNING, ("its wrapper holds live.lock",), ("the training has just ended",)
+    if run.get("recorded") is None:
+        early = _early(facts, run)
+        if early is not None:
+            return early
+    evidence = ["nobody recorded how it ended", *_what_happened(facts, run)]
+    notes = ["live.lock is held by what the run left behind"] if held else []
+    return RunPhase.ENDED_UNKNOWN, tuple(evidence), tuple(notes)
+
+
+def _early(facts: Mapping[str, object], run: Mapping[str, object]) -> _Judgement | None:
+    """No wrapper has put itself down: too early to tell, or it never came."""
+    now = as_float(facts.get("now"))
+    created = as_float(as_mapping(run.get("spec")).get("created_at"))
+    if now is not None and created is not None and 0 <= now - created < STARTING_S:
+        return RunPhase.STARTING, ("its folder is there, its wrapper has not recorded itself yet",), ()
+    if as_bool(run.get("claimed")) is not True:
+        return RunPhase.NOT_STARTED, ("its folder is there, but no wrapper ever took it",), ()
+    return None
+
+
+def _what_happened(facts: Mapping[str, object], run: Mapping[str, object]) -> list[str]:
+    recorded = as_mapping(run.get("recorded"))
+    found = []
+    same_boot = as_bool(run.get("same_boot"))
+    if same_boot is False:
+        if recorded.get("boot_id") != facts.get("boot_id"):
+            found.append("the machine has been restarted since")
+        else:
+            found.append("the container has been restarted since")
+    before = as_int(as_mapping(run.get("wrapper")).get("oom_kills"))
+    after = as_int(run.get("oom_kills"))
+    if same_boot and before is not None and after is not None and after > before:
+        found.append(f"{after - before} processes of its cgroup were killed for want of memory since it began")
+    if same_boot and as_bool(run.get("wrapper_alive")) is False:
+        found.append("its wrapper is gone too, so it was killed")
+    now, written = as_float(facts.get("now")), as_float(as_mapping(run.get("log")).get("mtime"))
+    if now is not None and written is not None:
+        found.append(f"its log was last written {max(0.0, now - written):.0f} s ago")
+    return found
+
+
+def _stray_notes(run: Mapping[str, object], phase: RunPhase) -> tuple[str, ...]:
+    strays = run.get("strays")
+    if phase in (RunPhase.RUNNING, RunPhase.STARTING) or not isinstance(strays, list) or not strays:
+        return ()
+    pids = ", ".join(str(as_mapping(stray).get("pid")) for stray in strays)
+    return (f"{len(strays)} processes of the run still live: {pids}",)
+
+
+def how_it_ended(ended: RunExit) -> str:
+    """One sentence, without a full stop."""
+    if ended.exit_code is not None:
+        if 128 < ended.exit_code < 128 + 65:
+            return f"exit code {ended.exit_code}, which is how shells report {signal_name(ended.exit_code - 128)}"
+        return f"exit code {ended.exit_code}"
+    if ended.signal is not None:
+        return f"killed by {signal_name(ended.signal)}"
+    return "ended in an unknown way"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

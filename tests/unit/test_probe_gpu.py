@@ -1,0 +1,64 @@
+"""nvidia-smi's rows, and everything it says instead of one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
+
+
+def test_rows():
+    answer = parse_gpu_csv("0, NVIDIA H200, 143771, 32362\n1, NVIDIA H200, 143771, 0\n")
+    assert answer.gpus == (GpuFact(0, "NVIDIA H200", 143771, 32362), GpuFact(1, "NVIDIA H200", 143771, 0))
+    assert answer.rejected == ()
+
+
+@pytest.mark.parametrize(
+    "absent",
+    [
+        "[N/A]",
+        "N/A",
+        "[Not Supported]",
+        "[Unknown Error]",
+        "[Insufficient Permissions]",
+        "ERR!",
+        "[Function Not Found]",
+        "[Requested functionality has been deprecated]",
+        "[GPU is lost]",
+        "(null)",
+        "",
+    ],
+)
+def test_absent_is_unknown_and_never_0(absent):
+    answer = parse_gpu_csv(f"0, {absent}, {absent}, {absent}")
+    assert answer.gpus == (GpuFact(0, None, None, None),)
+
+
+def test_an_absent_first_value_does_not_drop_the_row():
+    assert parse_gpu_csv("[N/A], NVIDIA H100L-2-24C, 24576, [N/A]").gpus == (
+        GpuFact(None, "NVIDIA H100L-2-24C", 24576, None),
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'Field "cuda_version" is not a valid field to query.',
+        "No devices were found",
+        "0, Tesla T4, 15360, 0, extra",
+        "0, Tesla T4, 15360",
+        "0, Tesla T4, 15360 MiB, 0 MiB",
+        "index, name, memory.total [MiB], memory.used [MiB]",
+        "Unable to determine the device handle for GPU 0000:09:00.0: Unknown Error",
+        "0, Tesla T4, -1, 0",
+    ],
+)
+def test_what_is_no_row_is_rejected_and_kept(line):
+    answer = parse_gpu_csv(f"\n1, Tesla T4, 15360, 3\n{line}\n\n")
+    assert answer.gpus == (GpuFact(1, "Tesla T4", 15360, 3),)
+    assert answer.rejected == (line,)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_survived(text):
+    parse_gpu_csv(text)
