@@ -5,7 +5,6 @@ Rule: live.lock and exit.json decide; everything else is evidence. What nobody r
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +14,16 @@ from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as
 
 STARTING_S = 30.0
 """A start takes less: an older folder in which no wrapper has recorded itself is not being started."""
+
+
+# Linux's on x86 and arm, 1 to 31: the target's, whatever machine reads this.
+# fmt: off
+_SIGNALS = (
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+    "PWR", "SYS",
+)
+# fmt: on
 
 
 class RunPhase(Enum):
@@ -213,7 +222,4 @@ def how_it_ended(ended: RunExit) -> str:
 
 
 def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"SIG{_SIGNALS[number - 1]}" if 0 < number <= len(_SIGNALS) else f"signal {number}"

@@ -1,13 +1,14 @@
 """What run_facts mean: every way in which a run can be, and how we would know."""
 
 import json
+import signal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.ledger.records import parse_run_record
-from orchestrator.probes.training import RunPhase, judge_run, parse_status
+from orchestrator.probes.training import RunPhase, judge_run, parse_status, signal_name
 
 WHO = {"boot_id": "b", "init_start_ticks": 7, "pid": 10, "start_ticks": 5}
 EXIT = {"exit_code": 0, "signal": None, "start_error": None, "started_at": 1.0, "ended_at": 2.0, "oom_kills": 0}
@@ -89,6 +90,12 @@ def test_never_started():
 def test_ended(ending, sentence):
     state = judge_run(facts(exit=dict(EXIT, **ending)))
     assert state.phase is RunPhase.ENDED and state.evidence == (sentence,)
+
+
+def test_signals_are_called_what_linux_calls_them():
+    for number in range(1, 32):
+        assert signal_name(number) in (signal.Signals(number).name, "SIGSTKFLT")
+    assert signal_name(0) == "signal 0" and signal_name(34) == "signal 34"
 
 
 def test_ended_for_want_of_memory():
