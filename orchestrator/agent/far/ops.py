@@ -34,6 +34,12 @@ OPS: Dict[str, Tuple[str, str]] = {
     "list_dir": ("files", "list_dir"),
     "disk_free": ("files", "disk_free"),
     "remove_tree": ("files", "remove_tree"),
+    "tree_push": ("tree_push", "tree_push"),
+    "tree_scan": ("tree_read", "tree_scan"),
+    "tree_send": ("tree_read", "tree_send"),
+    "tree_verify": ("tree_read", "tree_verify"),
+    "switch_current": ("releases", "switch_current"),
+    "prune_releases": ("releases", "prune_releases"),
 }
 
 COMMANDS: Dict[str, Tuple[str, str]] = {

@@ -1,0 +1,241 @@
+"""Receives a tree into a store: ask for what is missing, verify, sync, rename.
+
+Rule: until the last rename nothing outside <store>/.incoming is touched; a cut at any point leaves the store as
+it was, and what had arrived whole is not asked for again.
+
+    .incoming/lock     flock: one push per store at a time, so everything else in .incoming is this push's
+    .incoming/blobs/   contents by sha256; survives a cut
+    .incoming/tree/    the release while it is put together
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+from .blobs import NO_SPACE, BlobWriter, Syncer, copy_verified, remove_quietly, sync_path, unpack_frame
+from .channel import Channel
+from .errors import OpError
+from .files import free_space
+from .manifest import DIR, FILE, Entry, ManifestError, json_pack, tree_hash, unique_blobs, unpack
+from .release_store import INCOMING, is_complete, read_record, release_names, write_record
+from .scan import BUILT_IN_EXCLUDES, hash_file, scan
+
+MARGIN_BYTES = 64 * 1024 * 1024
+MARGIN_INODES = 256
+MARGIN_SHARE = 0.02
+"""Beside what the files hold: folders, block rounding, and something left for everybody else."""
+BLOCK_BYTES = 4096
+
+
+def tree_push(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
+    """store, tree_hash, provenance, lock_wait_s; body: the packed manifest.
+
+    Raises OpError: busy, disk_full, bad_manifest, bad_content, conflict, io.
+
+    Event {} with the packed list of missing blobs (positions in `unique_blobs`), unless the release is there;
+    then takes frames of blobs.pack_frames in that order. Answers {path, already_there, copied_bytes}.
+    """
+    store = params["store"]
+    try:
+        entries = unpack(body)
+    except ManifestError as error:
+        raise OpError("bad_manifest", "the list of files is refused: %s" % error) from error
+    name = tree_hash(entries)
+    if name != params["tree_hash"]:
+        raise OpError("bad_manifest", "the list of files has not the hash that was announced")
+    final = os.path.join(store, name)
+    if is_complete(final):
+        return {"path": final, "already_there": True, "copied_bytes": 0}
+    try:
+        with _incoming(store, float(params["lock_wait_s"]), channel) as incoming:
+            push = _Push(store, incoming, entries, channel)
+            copied = push.run(name, params.get("provenance"))
+    except ManifestError as error:
+        raise OpError("bad_content", str(error)) from error
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise OpError("disk_full", "no space left below %s; the push was undone" % store, str(error)) from error
+        raise OpError("io", "%s: %s" % (store, error)) from error
+    return {"path": final, "already_there": False, "copied_bytes": copied}
+
+
+@contextlib.contextmanager
+def _incoming(store: str, wait_s: float, channel: Channel) -> Iterator[str]:
+    incoming = os.path.join(store, INCOMING)
+    os.makedirs(incoming, exist_ok=True)
+    if os.path.islink(incoming):
+        raise OpError("conflict", "%s is a link" % incoming)
+    lock = os.open(os.path.join(incoming, "lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= until:
+                    raise OpError("busy", "another push into %s is under way" % store) from error
+            channel.cancelled.wait(0.1)
+            channel.check()
+        yield incoming
+    finally:
+        os.close(lock)
+
+
+class _Push:
+    def __init__(self, store: str, incoming: str, entries: Sequence[Entry], channel: Channel) -> None:
+        self._store = store
+        self._entries = entries
+        self._channel = channel
+        self._incoming = incoming
+        self._blobs = os.path.join(incoming, "blobs")
+        self._tree = os.path.join(incoming, "tree")
+        self._wanted = unique_blobs(entries)
+
+    def run(self, name: str, provenance: Any) -> int:
+        """Bytes that were copied from other releases."""
+        final = os.path.join(self._store, name)
+        self._sweep()
+        syncer = Syncer()
+        try:
+            if os.path.isdir(final):
+                self._adopt(final)
+                copied = 0
+            else:
+                copied = self._fill(syncer)
+                self._assemble(syncer)
+                syncer.finish()
+            write_record(final, name, self._entries, provenance)
+            if not os.path.isdir(final):
+                os.rename(self._tree, final)
+            sync_path(self._store)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                remove_quietly(self._blobs)
+            raise
+        finally:
+            remove_quietly(self._tree)
+        remove_quietly(self._blobs)
+        return copied
+
+    def _sweep(self) -> None:
+        """What a killed push, or a killed removal, left behind; we hold the lock."""
+        for name in os.listdir(self._incoming):
+            path = os.path.join(self._incoming, name)
+            if os.path.isdir(path) and path != self._blobs:
+                remove_quietly(path)
+            elif name.endswith(".json"):
+                os.unlink(path)
+
+    def _adopt(self, final: str) -> None:
+        """A release without its record: somebody removed it. Good only if every byte is as it should be."""
+        if tree_hash(scan(final, BUILT_IN_EXCLUDES)) != os.path.basename(final):
+            raise OpError("conflict", "%s exists, has no record, and holds something else: move it aside" % final)
+
+    def _fill(self, syncer: Syncer) -> int:
+        os.makedirs(self._blobs, exist_ok=True)
+        absent = self._absent(syncer)
+        self._check_space(absent)
+        copied, missing = self._copy_known(absent, syncer)
+        self._channel.emit({}, json_pack(missing))
+        writer = BlobWriter(self._blobs, [self._wanted[index] for index in missing], syncer)
+        try:
+            writer.feed(b"")
+            while not writer.done:
+                header, body = self._channel.receive()
+                writer.feed(unpack_frame(header, body))
+        finally:
+            writer.abandon()
+        return copied
+
+    def _absent(self, syncer: Syncer) -> List[int]:
+        """What an earlier push left here is hashed again: a crash of the machine may have emptied it."""
+        left = set(os.listdir(self._blobs))
+        absent = []
+        for index, (sha256, _) in enumerate(self._wanted):
+            self._channel.check()
+            path = os.path.join(self._blobs, sha256)
+            if sha256 in left and hash_file(path)[0] == sha256:
+                syncer.add(path)
+            else:
+                absent.append(index)
+        for name in left - {sha256 for sha256, _ in self._wanted}:
+            os.unlink(os.path.join(self._blobs, name))
+        return absent
+
+    def _check_space(self, absent: List[int]) -> None:
+        sizes = [self._wanted[index][1] for index in absent]
+        seen = set()
+        for entry in self._entries:  # the same content twice is stored twice
+            if entry.kind == FILE and entry.sha256 in seen:
+                sizes.append(entry.size)
+            seen.add(entry.sha256)
+        need = sum(-(-size // BLOCK_BYTES) * BLOCK_BYTES for size in sizes)
+        need += BLOCK_BYTES * sum(entry.kind == DIR for entry in self._entries)
+        free = free_space(self._store)
+        total = free["bytes_total"] or 0
+        margin = min(MARGIN_BYTES, int(total * MARGIN_SHARE))
+        have = free["bytes_free"] or 0
+        if need + margin > have:
+            text = "%d bytes are needed (and %d to spare), %d are free" % (need, margin, have)
+            raise OpError("disk_full", "not enough space below %s; nothing was sent" % self._store, text)
+        inodes = free["inodes_free"]
+        if inodes is not None and len(self._entries) + MARGIN_INODES > inodes:
+            text = "%d inodes are needed (and %d to spare), %d are free" % (len(self._entries), MARGIN_INODES, inodes)
+            raise OpError("disk_full", "not enough inodes below %s; nothing was sent" % self._store, text)
+
+    def _copy_known(self, absent: List[int], syncer: Syncer) -> Tuple[int, List[int]]:
+        known = self._known_contents() if absent else {}
+        copied, missing = 0, []
+        for index in absent:
+            self._channel.check()
+            sha256, size = self._wanted[index]
+            source = known.get(sha256)
+            if source is not None and copy_verified(source, os.path.join(self._blobs, sha256), sha256, syncer):
+                copied += size
+            else:
+                missing.append(index)
+        return copied, missing
+
+    def _known_contents(self) -> Dict[str, str]:
+        known: Dict[str, str] = {}
+        for name in release_names(self._store):
+            release = os.path.join(self._store, name)
+            try:
+                _, entries = read_record(release)
+            except OpError:
+                continue  # somebody spoiled it: it only helps
+            for entry in entries:
+                if entry.kind == FILE:
+                    known[entry.sha256] = os.path.join(release, entry.path)
+        return known
+
+    def _assemble(self, syncer: Syncer) -> None:
+        os.mkdir(self._tree)
+        os.chmod(self._tree, 0o755)
+        used = set()
+        for entry in self._entries:
+            self._channel.check()
+            path = os.path.join(self._tree, entry.path)
+            if entry.kind == DIR:
+                os.mkdir(path)
+                os.chmod(path, 0o755)
+            elif entry.kind == FILE:
+                blob = os.path.join(self._blobs, entry.sha256)
+                if entry.sha256 not in used:
+                    os.link(blob, path)  # the blob's own name goes at the end
+                elif not copy_verified(blob, path, entry.sha256, syncer):
+                    raise ManifestError(entry.path, "changed while the release was put together")
+                used.add(entry.sha256)
+                if entry.mode != 0o644:
+                    os.chmod(path, entry.mode)
+            else:
+                os.symlink(entry.target, path)
+        for entry in self._entries:
+            if entry.kind == DIR:
+                syncer.add(os.path.join(self._tree, entry.path))
+        syncer.add(self._tree)
