@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -95,7 +95,7 @@ class AgentSession:
 
     async def stream(
         self, op: str, *, body: bytes = b"", timeout_s: float | None = None, **params: Any
-    ) -> AsyncIterator[Reply]:
+    ) -> AsyncGenerator[Reply]:
         """Events, then the final reply. Closing the iterator cancels the op. Raises as `request` does."""
         async with self.exchange(op, body=body, **params) as exchange:
             until = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s

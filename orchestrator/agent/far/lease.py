@@ -1,6 +1,6 @@
 """One writer per target: an flock on <base>/lease.lock, held by this process for as long as it lives.
 
-Rule: the descriptor is close-on-exec and never closed by an op, so the lease ends exactly when the agent does,
+Rule: the descriptor is close-on-exec and closed by `lease_release` alone, so the lease ends when the agent does,
 however it does. Destructive ops call `require`.
 """
 
@@ -45,6 +45,15 @@ def lease_assert(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[
     """base. Raises OpError("no_lease")."""
     require(params["base"])
     return {}
+
+
+def lease_release(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
+    """base. For an agent that goes on without changing anything, such as one that waits for a run's end."""
+    with _held_lock:
+        held = _held.pop(os.path.abspath(params["base"]), None)
+    if held is not None:
+        os.close(held[0])
+    return {"released": held is not None}
 
 
 def require(base: str) -> None:
