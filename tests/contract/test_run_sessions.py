@@ -30,6 +30,8 @@ def test_a_session_shows_the_log_and_stays(place):
     assert tmux(place, "display-message", "-p", "-t", "=train_1:", "#{window_width} #{history_limit}").stdout == (
         "250 50000\n"
     )
+    dead = ("list-panes", "-s", "-t", "=train_1:", "-F", "#{pane_dead}")
+    wait_until(lambda: tmux(place, *dead).stdout == "1\n", "the pane stays, dead")
     facts = place.facts()[0]
     assert facts["session"]["present"] and facts["session"]["attached"] == 0
     again = place.start("print('once more')", session="train.1", watch_s=20)
@@ -68,6 +70,7 @@ def test_a_busy_session_name_is_left_alone(place):
     first = place.start(TRAINING, session="train")
     assert place.start(TRAINING, session="train")["reason"] == "busy"
     assert place.facts()[0]["run"]["id"] == first["run_id"] and place.facts()[0]["session"]["present"]
+    assert tmux(place, "list-sessions", "-F", "#{session_name} #{session_windows}").stdout == "train 1\n"
 
 
 def test_without_tmux_it_runs_and_says_so(place, monkeypatch):

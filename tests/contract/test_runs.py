@@ -1,5 +1,7 @@
 """Starting runs for real: what the training sees, how it ends, and who may start at all."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -147,26 +149,40 @@ def test_two_wrappers_without_the_start_lock_still_exclude_each_other(place):
     assert place.facts(answer["run_id"])[0]["run"]["training_alive"]
 
 
-def test_readers_never_make_a_start_look_busy(place):
+def test_a_reader_does_not_make_a_start_look_busy(place):
     place.base.mkdir()
-    done = threading.Event()
+    reader = os.open(place.base / "live.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(reader, fcntl.LOCK_SH)
+    later = threading.Timer(0.2, os.close, [reader])
+    later.start()
+    handle = live.acquire(str(place.base))
+    later.join()
+    assert handle is not None and live.is_held(str(place.base))
+    os.close(handle)
+    assert not live.is_held(str(place.base))
 
-    def read():
-        while not done.is_set():
-            live.is_held(str(place.base))
 
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    try:
-        for _ in range(50):
-            handle = live.acquire(str(place.base))
-            assert handle is not None
-            os.close(handle)
-    finally:
-        done.set()
-        for reader in readers:
-            reader.join()
+def test_a_wrapper_that_does_not_come_up_cannot_come_later(place, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(start.sys, "executable", "/bin/true")
+        with pytest.raises(OpError) as caught:
+            place.start(TRAINING, run_id="late", start_s=0.3)
+    assert caught.value.kind == "start_failed"
+    folder = place.base / "runs" / "late"
+    assert "did not come up" in json.loads((folder / "exit.json").read_text())["start_error"]["message"]
+    library = next((place.base / "lib").iterdir())
+    assert subprocess.run([sys.executable, "-I", "-S", library, "wrapper", folder], check=False).returncode == 9
+    assert not (folder / "run.log").exists() and not live.is_held(str(place.base))
+
+
+def test_a_start_that_cannot_write_leaves_nothing(place, monkeypatch):
+    def full(base):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(start, "install_library", full)
+    with pytest.raises(OpError) as caught:
+        place.start(TRAINING)
+    assert caught.value.kind == "disk_full" and records.run_ids(str(place.base)) == []
 
 
 def test_an_existing_run_is_not_started_again(place):

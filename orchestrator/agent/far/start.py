@@ -6,6 +6,7 @@ Rule: "started" means that the wrapper holds live.lock, exec has worked, and bot
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pwd
 import shutil
@@ -46,8 +47,7 @@ def start_run(params: Record, body: bytes, channel: Any) -> Record:
         if live.is_held(base):
             return {"started": False, "reason": "busy", "live": live.facts(base)}
         record = _run_record(params, folder)
-        _make_folder(folder, record)
-        note = _start_wrapper(base, folder, record)
+        note = _begin(base, folder, record)
         outcome = _outcome(base, folder, record, until)
     finally:
         os.close(starting)
@@ -108,16 +108,25 @@ def resolve_python(argv: List[str], python: Any, path: str) -> List[str]:
     return argv if shutil.which("python", path=path) else ["python3", *argv[1:]]
 
 
+def _begin(base: str, folder: str, record: Record) -> str | None:
+    """Folder and wrapper; see _start_wrapper. Raises OpError; what a full disk left half done is taken away."""
+    try:
+        _make_folder(folder, record)
+        return _start_wrapper(base, folder, record)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        with contextlib.suppress(OSError):
+            if os.path.isdir(folder) and records.claim(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+        kind = "disk_full" if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) else "start_failed"
+        raise OpError(kind, "run %s could not be started: %s" % (record["run_id"], error), folder) from error
+
+
 def _make_folder(folder: str, record: Record) -> None:
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
         raise OpError("exists", "run %s is there already" % record["run_id"], folder) from None
-    try:
-        records.write_record(folder, contract.RUN_SPEC, record)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)  # holds nothing but the half of this record
-        raise
+    records.write_record(folder, contract.RUN_SPEC, record)
 
 
 def _start_wrapper(base: str, folder: str, record: Record) -> str | None:
