@@ -65,11 +65,12 @@ class FrameDecoder:
 
     def _parse(self, start: int, end: int) -> Frame:
         header_end = start + 8 + int.from_bytes(self._buffer[start : start + 4], "big")
-        text = bytes(self._buffer[start + 8 : header_end])
+        with memoryview(self._buffer) as view:  # slices of the bytearray itself would be copied twice
+            text, body = bytes(view[start + 8 : header_end]), bytes(view[header_end:end])
         try:
             header = json.loads(text.decode("ascii"))
         except ValueError as error:
             raise FrameError("a frame's header is not JSON: %r" % text[:80]) from error
         if not isinstance(header, dict):
             raise FrameError("a frame's header is not an object: %r" % text[:80])
-        return header, bytes(self._buffer[header_end:end])
+        return header, body
