@@ -67,8 +67,9 @@ def build_bundle() -> Bundle:
     files = bundle_files()
     loader = files["loader.py"]
     packed = b"".join(b"%s %d\n" % (name.encode("ascii"), len(text)) + text for name, text in files.items())
-    blob = zlib.compress(loader + b"\0" + packed, 9)
-    return Bundle(agent_hash=hash_of(files), preamble=b"orch%08d" % len(blob) + blob)
+    agent_hash = hash_of(files)
+    blob = zlib.compress(loader + b"\0" + agent_hash.encode("ascii") + b"\n" + packed, 9)
+    return Bundle(agent_hash=agent_hash, preamble=b"orch%08d" % len(blob) + blob)
 
 
 def bundle_files() -> dict[str, bytes]:

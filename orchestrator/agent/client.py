@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from orchestrator.agent.bundle import NO_PYTHON_EXIT, build_bundle, start_argv
 from orchestrator.agent.errors import NoPythonError
-from orchestrator.agent.exchange import Exchange, Reply
-from orchestrator.agent.far.framing import FrameDecoder, FrameError, Header, encode_frame
+from orchestrator.agent.exchange import Exchange, Header, Reply
+from orchestrator.agent.far.framing import FrameDecoder, FrameError, encode_frame
 from orchestrator.agent.far.liveness import BEAT_INTERVAL_S, Liveness
 from orchestrator.errors import ContainerError, DeadlineError, OrchError, OutcomeUnknownError, UnreachableError
 from orchestrator.transport.protocol import RemoteProcess

@@ -14,8 +14,9 @@ from typing import Any
 
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.agent.far.channel import ACKNOWLEDGE_BYTES, FRAME_COST_BYTES, WINDOW_BYTES
-from orchestrator.agent.far.framing import Header
 from orchestrator.errors import OrchError
+
+Header = dict[str, Any]
 
 
 @dataclass(frozen=True)

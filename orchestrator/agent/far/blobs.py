@@ -12,9 +12,12 @@ import os
 import shutil
 import threading
 import zlib
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 from .manifest import ManifestError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 FRAME_BYTES = 256 * 1024
 """Small enough for memory that malloc uses again: frames of a megabyte are unpacked at a quarter of the speed."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Tuple
 
 from .errors import Cancelled, OpError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Callable, Deque, Dict, Tuple
+
+    Data = Dict[str, Any]
 
 WINDOW_BYTES = 8 * 1024 * 1024
 FRAME_COST_BYTES = 256
 """Counted for each frame beside its body, so that empty frames are bounded too."""
 ACKNOWLEDGE_BYTES = WINDOW_BYTES // 8
-
-Data = Dict[str, Any]
 
 
 class Channel:

@@ -13,10 +13,13 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Any, Dict, List, Set
 
 from .channel import Channel
 from .errors import OpError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, List, Set
 
 OUTPUT_LIMIT_BYTES = 256 * 1024
 MAX_COMMANDS = 64

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, List, Tuple
 
 from .channel import Channel
 from .errors import OpError
 from .lease import require
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, List, Tuple
 
 READ_LIMIT_BYTES = 4 * 1024 * 1024
 FOLLOW_CHUNK_BYTES = 256 * 1024

@@ -6,13 +6,16 @@ Rule: sizes are bounded and checked before anything is allocated; a malformed fr
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Tuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, List, Tuple
+
+    Header = Dict[str, Any]
+    Frame = Tuple[Header, bytes]
 
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
-
-Header = Dict[str, Any]
-Frame = Tuple[Header, bytes]
 
 
 class FrameError(Exception):

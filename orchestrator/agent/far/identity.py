@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Dict
 
 from .sources import agent_hash
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict
 
 
 def hello(params: Dict[str, Any], body: bytes, channel: Any) -> Dict[str, Any]:

@@ -11,10 +11,13 @@ import json
 import os
 import threading
 import time
-from typing import Any, Dict, Tuple
 
 from .channel import Channel
 from .errors import OpError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, Tuple
 
 LEASE_FILE = "lease.lock"
 

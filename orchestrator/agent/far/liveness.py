@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Callable
 
 BEAT_INTERVAL_S = 3.0
 BEAT_LIMIT_S = 15.0

@@ -9,7 +9,10 @@ from __future__ import annotations
 import sys
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
-from typing import Any, Dict, Tuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, Tuple
 
 PACKAGE = "orch_agent"
 
@@ -31,8 +34,10 @@ class BundleImporter:
 
     Not derived from importlib.abc: that import costs more than the rest of the start."""
 
-    def __init__(self, files: Dict[str, bytes]) -> None:
-        self._files = files
+    def __init__(self, packed: bytes) -> None:
+        line, _, files = packed.partition(b"\n")
+        self._agent_hash = line.decode("ascii")
+        self._files = unpack(files)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         found = self._file_of(name)
@@ -59,6 +64,7 @@ class BundleImporter:
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == PACKAGE:
             module.__dict__["SOURCES"] = self._files
+            module.__dict__["AGENT_HASH"] = self._agent_hash
         exec(self.get_code(module.__name__), module.__dict__)  # noqa: S102
 
     def _file_of(self, name: str) -> Tuple[str, bytes] | None:
@@ -73,7 +79,7 @@ class BundleImporter:
 
 
 if "PACKED" in globals():
-    sys.meta_path.insert(0, BundleImporter(unpack(globals()["PACKED"])))
+    sys.meta_path.insert(0, BundleImporter(globals()["PACKED"]))
     from orch_agent import server  # type: ignore[import-not-found]
 
     server.main()

@@ -9,13 +9,17 @@ the start of every connection.
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable, Dict, Tuple, Union
 
 from .channel import Channel
 from .errors import OpError
 
-Answer = Union[Dict[str, Any], Tuple[Dict[str, Any], bytes]]
-Op = Callable[[Dict[str, Any], bytes, Channel], Answer]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Callable, Dict, Tuple, Union
+
+    Answer = Union[Dict[str, Any], Tuple[Dict[str, Any], bytes]]
+    Op = Callable[[Dict[str, Any], bytes, Channel], Answer]
+
 
 OPS: Dict[str, Tuple[str, str]] = {
     "hello": ("identity", "hello"),

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Dict, Sequence, Tuple
 
 from .blobs import sync_path
 from .errors import OpError
 from .manifest import FILE, Entry, ManifestError, check_entries, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, Sequence, Tuple
 
 INCOMING = ".incoming"
 RECORD_SCHEMA = 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from typing import Any, Dict, List, Set
 
 from .blobs import sync_path
 from .channel import Channel
@@ -17,6 +16,10 @@ from .errors import OpError
 from .files import remove_below
 from .lease import require
 from .release_store import INCOMING, is_complete, read_record, record_path, release_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, List, Set
 
 STORE = "releases"
 CURRENT, PREVIOUS = "current", "previous"

@@ -10,9 +10,12 @@ import fnmatch
 import hashlib
 import os
 import stat
-from typing import Callable, List, Sequence, Tuple
 
 from .manifest import DIR, FILE, LINK, Entry, ManifestError, check_entries, check_path, file_mode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Callable, List, Sequence, Tuple
 
 BUILT_IN_EXCLUDES = (
     ".git",

@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from .blobs import NO_SPACE, BlobWriter, Syncer, copy_verified, remove_quietly, sync_path, unpack_frame
 from .channel import Channel
@@ -23,6 +22,10 @@ from .files import free_space
 from .manifest import DIR, FILE, Entry, ManifestError, json_pack, tree_hash, unique_blobs, unpack
 from .release_store import INCOMING, is_complete, read_record, release_names, write_record
 from .scan import BUILT_IN_EXCLUDES, hash_file, scan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 MARGIN_BYTES = 64 * 1024 * 1024
 MARGIN_INODES = 256

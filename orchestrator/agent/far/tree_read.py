@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, Tuple
 
 from .blobs import COPY_BYTES, pack_frames
 from .channel import Channel
@@ -11,6 +10,10 @@ from .errors import OpError
 from .manifest import ManifestError, check_path, json_unpack, pack
 from .release_store import read_record
 from .scan import BUILT_IN_EXCLUDES, hash_file, scan, walk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+    from typing import Any, Dict, Iterator, List, Tuple
 
 
 def tree_scan(params: Dict[str, Any], body: bytes, channel: Channel) -> Tuple[Dict[str, Any], bytes]:
