@@ -14,3 +14,9 @@ import network_guard  # noqa: E402
 network_guard.install()
 _paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != GUARD]
 os.environ["PYTHONPATH"] = os.pathsep.join([GUARD, *_paths])
+
+from hypothesis import settings  # noqa: E402
+
+# A busy machine is no failure: how long an example takes says nothing.
+settings.register_profile("orch", deadline=None)
+settings.load_profile("orch")
