@@ -182,14 +182,10 @@ def _early(facts: Mapping[str, object], run: Mapping[str, object]) -> _Judgement
 
 
 def _what_happened(facts: Mapping[str, object], run: Mapping[str, object]) -> list[str]:
-    recorded = as_mapping(run.get("recorded"))
     found = []
     same_boot = as_bool(run.get("same_boot"))
     if same_boot is False:
-        if recorded.get("boot_id") != facts.get("boot_id"):
-            found.append("the machine has been restarted since")
-        else:
-            found.append("the container has been restarted since")
+        found.append(f"{_what_restarted(facts, run)} has been restarted since")
     before = as_int(as_mapping(run.get("wrapper")).get("oom_kills"))
     after = as_int(run.get("oom_kills"))
     if same_boot and before is not None and after is not None and after > before:
@@ -200,6 +196,15 @@ def _what_happened(facts: Mapping[str, object], run: Mapping[str, object]) -> li
     if now is not None and written is not None:
         found.append(f"its log was last written {max(0.0, now - written):.0f} s ago")
     return found
+
+
+def _what_restarted(facts: Mapping[str, object], run: Mapping[str, object]) -> str:
+    """The boot id does not tell: LXC gives a container a new one at each start."""
+    booted = as_float(facts.get("booted_at"))
+    begun = as_float(as_mapping(run.get("spec")).get("created_at"))
+    if booted is None or begun is None:
+        return "the container, or its machine,"
+    return "the machine" if begun < booted else "the container"
 
 
 def _stray_notes(run: Mapping[str, object], phase: RunPhase) -> tuple[str, ...]:

@@ -36,8 +36,7 @@ def facts(*, live=None, **run):
     held = live or {"held": False, "content": {"run_id": "r1"}}
     return {
         "now": 1000.0,
-        "boot_id": "b",
-        "init_start_ticks": 7,
+        "booted_at": 50.0,
         "live": held,
         "run": about,
         "session": {"wanted": "t"},
@@ -111,8 +110,9 @@ def test_strays_are_noted():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"same_boot": False, "recorded": dict(WHO, boot_id="a")}, "the machine has been restarted since"),
-        ({"same_boot": False, "recorded": dict(WHO, init_start_ticks=1)}, "the container has been restarted since"),
+        ({"same_boot": False, "spec": {"created_at": 49.0}}, "the machine has been restarted since"),
+        ({"same_boot": False, "spec": {"created_at": 51.0}}, "the container has been restarted since"),
+        ({"same_boot": False, "spec": None}, "the container, or its machine, has been restarted since"),
         ({"oom_kills": 3}, "2 processes of its cgroup were killed for want of memory since it began"),
     ],
 )

@@ -33,6 +33,7 @@ def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]
         "now": time.time(),
         "boot_id": boot_id(),
         "init_start_ticks": start_ticks(1),
+        "booted_at": process.booted_at(),
         "live": live_facts,
         "run": run,
         "session": _session(base, wanted),

@@ -2,7 +2,7 @@
 
 Rule: a process is (boot id, start ticks of pid 1, pid, start ticks), never a pid alone, and nothing is signalled
 whose identity was not read again just before. The start of pid 1 is part of it because a restarted container
-keeps the boot id of its host.
+may keep the boot id of its host (LXC makes a new one each time, others do not).
 """
 
 from __future__ import annotations
@@ -135,8 +135,12 @@ def oom_kills(pid: int | str = "self") -> int | None:
 
 def started_at(ticks: int) -> float:
     """Start ticks -> Unix time in seconds."""
-    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.time() - since_boot + ticks / os.sysconf("SC_CLK_TCK")
+    return booted_at() + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def booted_at() -> float:
+    """Unix time in seconds at which the machine's kernel started, seen from inside a container too."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 # Identity.
