@@ -53,6 +53,12 @@ def test_what_the_training_sees(place):
     assert len(files) <= 5, "0 1 2, the lock, and the folder being listed"
 
 
+def test_programs_beside_the_interpreter_are_found(place):
+    answer = place.start("import os; print(os.environ['PATH'])", python=sys.executable)
+    place.exit_of(answer)
+    assert place.log(answer).decode().startswith(os.path.dirname(sys.executable) + ":")
+
+
 @pytest.mark.parametrize("code", [0, 1, 3, 255])
 def test_exit_codes(place, code):
     answer = place.start(f"raise SystemExit({code})", watch_s=20)
@@ -123,7 +129,7 @@ def test_a_second_start_is_refused_and_harms_nothing(place):
 
 def test_of_two_starts_at_once_exactly_one_wins(place):
     source = "import time; time.sleep(60)"
-    for number in range(20):
+    for number in range(20):  # a race that is lost once in twenty would show
         with ThreadPoolExecutor(2) as pool:
             answers = list(
                 pool.map(lambda run_id: place.start(source, run_id=run_id), (f"r{number}-0", f"r{number}-1"))

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from .identity import boot_id, start_ticks
 
@@ -93,14 +93,6 @@ def read_stat(pid: int) -> Stat | None:
         return None
 
 
-def all_stats() -> Iterator[Stat]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            stat = read_stat(int(name))
-            if stat is not None:
-                yield stat
-
-
 def command_line(pid: int) -> List[str]:
     try:
         return parse_words(_read("/proc/%d/cmdline" % pid))
@@ -175,11 +167,9 @@ def same_boot(identity: Identity) -> bool:
 
 def processes_with(variable: str, value: str) -> List[Stat]:
     """The living processes that were started with this environment variable, without our own."""
-    return [
-        stat
-        for stat in all_stats()
-        if not stat.dead and stat.pid != os.getpid() and carries_variable(stat.pid, variable, value)
-    ]
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    stats = [read_stat(pid) for pid in pids if carries_variable(pid, variable, value)]
+    return [stat for stat in stats if stat is not None and not stat.dead]
 
 
 def describe(stat: Stat) -> Dict[str, Any]:

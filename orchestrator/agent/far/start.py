@@ -66,12 +66,13 @@ def _run_record(params: Record, folder: str) -> Record:
         raise OpError("bad_request", "argv must be a list of words, not %r" % (argv,))
     if not isinstance(cwd, str) or not os.path.isabs(cwd):
         raise OpError("bad_request", "cwd must be an absolute path, not %r" % (cwd,))
-    environment = training_environment(dict(params.get("environment") or {}), folder)
+    python = params.get("python")
+    environment = training_environment(dict(params.get("environment") or {}), folder, python)
     wanted = params.get("session")
     record = dict(params.get("spec") or {})
     record.update(
         run_id=os.path.basename(folder),
-        argv=resolve_python(argv, params.get("python"), environment["PATH"]),
+        argv=resolve_python(argv, python, environment["PATH"]),
         cwd=cwd,
         release=params.get("release") or cwd,
         environment=environment,
@@ -82,8 +83,11 @@ def _run_record(params: Record, folder: str) -> Record:
     return record
 
 
-def training_environment(given: Dict[str, str], folder: str) -> Dict[str, str]:
-    """All that the training sees: a login's bare minimum, what was given, and the run's own variables."""
+def training_environment(given: Dict[str, str], folder: str, python: Any = None) -> Dict[str, str]:
+    """All that the training sees: a login's bare minimum, what was given, and the run's own variables.
+
+    The programs beside the payload's interpreter come first on PATH, as in an activated environment: torch's
+    extensions look for ninja there."""
     user = pwd.getpwuid(os.getuid())
     environment = {
         "HOME": os.environ.get("HOME") or user.pw_dir,
@@ -93,6 +97,8 @@ def training_environment(given: Dict[str, str], folder: str) -> Dict[str, str]:
         "LANG": os.environ.get("LANG") or "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
     }
+    if python and os.path.isabs(str(python)):
+        environment["PATH"] = os.path.dirname(str(python)) + ":" + environment["PATH"]
     environment.update({str(name): str(value) for name, value in given.items()})
     environment[contract.RUN_DIR_VARIABLE] = folder
     environment[contract.RUN_ID_VARIABLE] = os.path.basename(folder)
