@@ -1,0 +1,142 @@
+"""Proxmox's `pct`: argv in, cause of failure out. PURE.
+
+Rule: pct's exit code is never read (it is an errno by accident, and 255 collides with ssh's); only its text is,
+and only while the started-marker has not come from inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.container import sudo
+from orchestrator.container.place import Place
+from orchestrator.errors import ContainerError, OrchError
+
+CONTAINER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# A login that is not root's may lack /usr/sbin, where pct lives. C: its text is read.
+_ON_HOST = ("/bin/sh", "-c", 'PATH=$PATH:/usr/sbin:/sbin LC_ALL=C; export PATH LC_ALL; exec "$@"', "pct")
+
+Kind = Literal[
+    "not_running",
+    "missing",
+    "is_vm",
+    "locked",
+    "lock_timeout",
+    "no_permission",
+    "attach_denied",
+    "pct_not_found",
+    "usage",
+    "cluster_down",
+    "command_not_started",
+    "unknown",
+]
+
+
+@dataclass(frozen=True)
+class PctFailure:
+    kind: Kind
+    container: str | None = None
+    """Id or name, as the text has it."""
+    node: str | None = None
+    reason: str | None = None
+    """Of a lock: backup, snapshot, disk, ..."""
+
+
+# The first that is found decides: the row that names the cause comes before those that follow from it.
+_SIGNS: tuple[tuple[Kind, str], ...] = (
+    ("is_vm", r"unable to find configuration file for VM (?P<container>\d+) on node '(?P<node>[^']+)'"),
+    ("is_vm", r"Configuration file 'nodes/(?P<node>[^/']+)/qemu-server/(?P<container>\d+)\.conf' does not exist"),
+    ("missing", r"Configuration file 'nodes/(?P<node>[^/']+)/lxc/(?P<container>\d+)\.conf' does not exist"),
+    ("missing", r"(?:CT|container) '?(?P<container>\d+)'? (?:does not exist|not found)|no such (?:CT|container)"),
+    ("not_running", r"(?:container|CT) '?(?P<container>[\w-]+)'? (?:is )?not running"),
+    ("locked", r"(?:CT|VM) is locked \((?P<reason>[\w-]+)\)"),
+    ("lock_timeout", r"can't lock file '[^']*pve-config-(?P<container>\d+)\.lock'|can't lock file .{0,200}got timeout"),
+    (
+        "no_permission",
+        r"please run as root|Permission check failed|unable to open file '/etc/pve|EACCES.{0,40}/etc/pve",
+    ),
+    ("cluster_down", r"ipcc_send_rec|cluster not ready|no quorum|Transport endpoint is not connected"),
+    (
+        "attach_denied",
+        r"lxc-attach: (?P<container>[\w-]+): [^\n]*(?:Permission denied|Operation not permitted)",
+    ),
+    ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*[Ff]ailed to get init pid"),
+    ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*Connection refused"),
+    ("command_not_started", r"lxc-attach: (?P<container>[\w-]+): [^\n]*(?:No such file or directory|Failed to exec)"),
+    ("command_not_started", r"/usr/bin/env: |env: .{0,20}/bin/sh"),
+    ("pct_not_found", r"pct: (?:command )?not found|pct: No such file"),
+    ("usage", r"^USAGE: pct|^ERROR: unknown command|^400 |unable to parse option|Unknown option: "),
+)
+
+
+def start_argv(place: Place, argv: Sequence[str]) -> list[str]:
+    """On the host: argv inside the container, in one known environment, through one `pct` start."""
+    inside = ["/usr/bin/env", "-i", "HOME=/root", "USER=root", "LOGNAME=root", "LANG=C.UTF-8"]
+    inside += [f"PATH={CONTAINER_PATH}", "TERM=dumb"]
+    return [*_ON_HOST, *_pct_exec(place), *inside, *argv]
+
+
+def interactive_argv(place: Place, argv: Sequence[str], *, term: str) -> list[str]:
+    """As `start_argv` on a terminal: pct's own environment, with what a terminal program needs."""
+    inside = ["/usr/bin/env", "HOME=/root", "USER=root", "LOGNAME=root", "LANG=C.UTF-8"]
+    return [*_ON_HOST, *_pct_exec(place), *inside, f"PATH={CONTAINER_PATH}", f"TERM={term}", *argv]
+
+
+def describe(text: str) -> PctFailure:
+    """The cause that the text of pct, or of lxc-attach below it, names."""
+    for kind, pattern in _SIGNS:
+        found = re.search(pattern, text, re.MULTILINE)
+        if found is not None:
+            groups = found.groupdict()
+            return PctFailure(kind, groups.get("container"), groups.get("node"), groups.get("reason"))
+    return PctFailure("unknown")
+
+
+def start_error(place: Place, stderr: str, exit_code: int) -> OrchError:
+    """The error to raise when nothing began inside the container."""
+    if place.become == "sudo":
+        refused = sudo.sudo_refusal(stderr, label=place.label, user=place.user, program="/usr/sbin/pct")
+        if refused is not None:
+            return refused
+    sentence, way_out = _told(place, describe(stderr))
+    return ContainerError(f"{place.label}: {sentence}", evidence=stderr or f"exit code {exit_code}", way_out=way_out)
+
+
+def _pct_exec(place: Place) -> list[str]:
+    words = list(sudo.WORDS) if place.become == "sudo" else []
+    return [*words, "pct", "exec", str(place.container_id), "--"]
+
+
+def _told(place: Place, failure: PctFailure) -> tuple[str, str]:
+    """Sentence and way out."""
+    number = place.container_id
+    on_node = f" on node {failure.node}" if failure.node else ""
+    look = place.typed(f"pct status {number}")
+    texts: dict[Kind, tuple[str, str]] = {
+        "not_running": (f"container {number} is not running", place.typed(f"pct start {number}")),
+        "missing": (
+            f"container {number} does not exist{on_node}: wrong id, or it moved to another node",
+            place.typed("pct list"),
+        ),
+        "is_vm": (f"{number} is looked up as a virtual machine{on_node}, not as a container", place.typed("qm list")),
+        "locked": (f"container {number} is locked ({failure.reason})", f"wait for that task to end; look: {look}"),
+        "lock_timeout": (f"container {number} is held by another task of the host", f"try again later; look: {look}"),
+        "no_permission": (
+            "this login may not use pct",
+            "log in as root, or set `become: sudo` for the host in the inventory",
+        ),
+        "attach_denied": (
+            f"the host may not enter container {number}",
+            f"look at the evidence, then: {place.typed(f'pct exec {number} -- true')}",
+        ),
+        "pct_not_found": ("there is no `pct` on the host: is it a Proxmox node?", place.typed("pveversion")),
+        "usage": ("pct did not understand the call", place.typed("pveversion")),
+        "cluster_down": ("the host's cluster file system (pmxcfs) does not answer", place.typed("pvecm status")),
+        "command_not_started": (f"container {number} has no usable /usr/bin/env or /bin/sh", look),
+        "unknown": (f"nothing could be started in container {number}", place.typed(f"pct exec {number} -- true")),
+    }
+    return texts[failure.kind]
