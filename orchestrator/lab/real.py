@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator.lab import real_files, real_removal
 from orchestrator.lab.real_namespaces import Plan
 from orchestrator.lab.records import REAL_LABS, LabError, LabProcess, new_record, settled
-from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, wait_until
+from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, project_path, wait_until
 
 HOST_ADDRESS = "10.1.2.6"
 CONTROLLER_ADDRESS = "10.1.2.1"
@@ -92,11 +92,10 @@ class RealLab(Lab):
         self.record.save()
 
     def _start_namespaces(self) -> None:
-        project = Path(__file__).parents[2]
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.lab.real_namespaces", str(self.folder / "plan.json")],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", timeout=60,
-            env={**os.environ, "PYTHONPATH": str(project), "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"},
+            env={**os.environ, "PYTHONPATH": project_path(), "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"},
         )  # fmt: skip
         try:
             answer = json.loads(done.stdout)

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.lab.doubles import pct_script
+from orchestrator.lab import doubles
 from orchestrator.lab.real_namespaces import Plan
 
 CONTAINER_ID = 200
@@ -71,13 +71,22 @@ swap: 0
 
 def make_files(plan: Plan, *, python: Path, environment: Path) -> None:
     """python: the interpreter the doubles run under, its symlinks resolved. environment: what /root/venv points at."""
+    # A file of the lab's upper layer hides the machine's; with the caller's umask it could lock logins out.
+    umask = os.umask(0o022)
+    try:
+        make_all(plan, python, environment)
+    finally:
+        os.umask(umask)
+
+
+def make_all(plan: Plan, python: Path, environment: Path) -> None:
     lab = Path(plan.folder)
     for name in ("cgroup", "run", "state", "host/root", "host/work", "container/work"):
         (lab / name).mkdir(parents=True, mode=0o700)
-    make_shared(lab / "shared", plan.shared_at, python)
+    doubles.install(lab / "shared", backend="lxc", seen_at=plan.shared_at, python=python)
     host, container = make_upper(lab, "host"), make_upper(lab, "container")
     make_host(host, plan, python)
-    make_container(container, environment)
+    make_container(container, plan.shared_at, environment)
     for path in plan.binds:
         (host / path[1:]).mkdir(parents=True, exist_ok=True)
     make_keys(lab / "ssh", host, plan.host_address)
@@ -88,15 +97,6 @@ def write(file: Path, text: str, mode: int = 0o644) -> None:
     file.touch(mode=mode)
     file.chmod(mode)
     file.write_text(text)
-
-
-def make_shared(folder: Path, seen_at: str, python: Path) -> None:
-    """The doubles, and the files that tell them how to behave."""
-    folder.mkdir(mode=0o755)
-    doubles = Path(__file__).parent / "doubles"
-    shutil.copyfile(doubles / "pid1.py", folder / "pid1.py")
-    write(folder / "pct", pct_script(seen_at, python), 0o755)
-    write(folder / "pct-starts", "", 0o600)
 
 
 def make_upper(lab: Path, name: str) -> Path:
@@ -127,8 +127,9 @@ def make_host(upper: Path, plan: Plan, python: Path) -> None:
     write(etc / f"pve/nodes/{HOST_NAME}/lxc/{CONTAINER_ID}.conf",
           PVE_CONFIG.format(name=CONTAINER_NAME, id=CONTAINER_ID))  # fmt: skip
     (etc / "pve/lxc").symlink_to(f"nodes/{HOST_NAME}/lxc")
-    (upper / "usr/sbin").mkdir(parents=True)
-    (upper / "usr/sbin/pct").symlink_to(plan.shared_at + "/pct")
+    for name, place in (("pct", "usr/sbin"), ("nvidia-smi", "usr/bin")):
+        (upper / place).mkdir(parents=True)
+        (upper / place / name).symlink_to(f"{plan.shared_at}/{name}")
     for made in (upper / plan.shared_at[1:], upper / plan.container_root[1:], upper / ".machine"):
         made.mkdir(parents=True, exist_ok=True)
     config = LXC_CONFIG.format(
@@ -148,10 +149,12 @@ def accounts(file: str, lines: Sequence[str]) -> str:
     return "\n".join([*lines, *kept]) + "\n"
 
 
-def make_container(upper: Path, environment: Path) -> None:
+def make_container(upper: Path, shared_at: str, environment: Path) -> None:
     write(upper / "etc/hostname", CONTAINER_NAME + "\n")
     write(upper / "etc/hosts", f"127.0.0.1 localhost {CONTAINER_NAME}\n")
     write(upper / "etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
+    (upper / "usr/bin").mkdir(parents=True)
+    (upper / "usr/bin/nvidia-smi").symlink_to(f"{shared_at}/nvidia-smi")
     (upper / "root/orch").mkdir(mode=0o755)
     (upper / "root/venv").symlink_to(environment)
 

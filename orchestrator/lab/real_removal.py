@@ -9,13 +9,24 @@ import fcntl
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.lab.records import REAL_LABS, RECORD_NAME, LabError, LabRecord, boot_id, end_processes
+from orchestrator.lab.records import (
+    REAL_LABS,
+    RECORD_NAME,
+    LabError,
+    LabProcess,
+    LabRecord,
+    boot_id,
+    end_processes,
+    start_ticks,
+)
 
 # In a mount namespace of its own: kill what is left in the lab's cgroup, wait for it, remove the folders.
 CGROUP_SCRIPT = """
@@ -38,12 +49,50 @@ def remove(record: LabRecord) -> None:
     """Raises LabError, leaving the folder (and so the record), when something will not go."""
     if record.boot_id == boot_id():
         end_processes(record.processes)
+        end_visitors(record.network_namespace_inodes)
         if record.cgroup:
             remove_cgroup(record.cgroup)
     refuse_mounts_below(record.path)
     with labs_lock():
         shutil.rmtree(record.path)
         forget_ssh_home()
+
+
+def end_visitors(inodes: Collection[int]) -> None:
+    """KILL what is still in the lab's network namespaces (a forgotten ssh master), but no ancestor of the caller."""
+    spared = ancestors()
+    deadline = time.monotonic() + 20
+    while visitors := [process for process in inside(inodes) if process.pid not in spared]:
+        if time.monotonic() > deadline:
+            raise LabError("processes in the lab's network namespaces cannot be killed", evidence=str(visitors))
+        for process in visitors:
+            process.send(signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def inside(inodes: Collection[int]) -> Iterator[LabProcess]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "ns/net").stat().st_ino not in inodes:
+                continue
+        except OSError:
+            continue
+        ticks = start_ticks(int(folder.name))
+        if ticks is not None:
+            yield LabProcess("visitor", int(folder.name), ticks)
+
+
+def ancestors() -> set[int]:
+    """This process, its parent and so on."""
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid > 0:
+        found.add(pid)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        except OSError:
+            break
+    return found
 
 
 def remove_cgroup(name: str) -> None:

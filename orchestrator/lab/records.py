@@ -112,6 +112,8 @@ class LabRecord:
     isolation: str = ""
     """What the container's processes are kept apart by, for `status`."""
     port: int | None = None
+    mark: int | None = None
+    """Embedded lab: the limit that its processes are known by; the container's have one less."""
     schema: int = SCHEMA_VERSION
 
     @property

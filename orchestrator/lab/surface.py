@@ -5,6 +5,7 @@ Rule: nothing here reaches past the lab's own folder, processes and namespaces.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -113,6 +114,12 @@ class Lab(ABC):
         draft.write_text(f"{cpu_seconds}\n" if cpu_seconds > 0 else "")
         draft.replace(self.shared / "pct-cost")
 
+    def set_gpus(self, state: Mapping[str, Any]) -> None:
+        """What nvidia-smi says from now on; keys: doubles/nvidia_smi.py. {}: eight idle H200."""
+        draft = self.shared / "gpu.json.draft"
+        draft.write_text(json.dumps(dict(state)))
+        draft.replace(self.shared / "gpu.json")
+
 
 def inherited(record: LabRecord, extra: Mapping[str, str] | None) -> dict[str, str]:
     """The caller's environment without keys and runtime folders that belong to its own world."""
@@ -134,3 +141,9 @@ def wait_until(true: Callable[[], bool], what: str, *, timeout_s: float = 20.0) 
         if time.monotonic() > deadline:
             raise LabError(f"the lab waited {timeout_s:g} s in vain: {what}")
         time.sleep(0.01)
+
+
+def project_path() -> str:
+    """PYTHONPATH for a helper process: this project, then what the caller has."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(Path(__file__).parents[2]), *([given] if given else [])])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from orchestrator.lab.embedded import EmbeddedLab
 from orchestrator.lab.real import RealLab, why_not
 
 
@@ -24,5 +25,12 @@ def require_real_lab() -> None:
 def real_lab() -> Iterator[RealLab]:
     require_real_lab()
     lab = RealLab.up(bound=True)
+    yield lab
+    lab.down()
+
+
+@pytest.fixture(scope="session")
+def embedded_lab() -> Iterator[EmbeddedLab]:
+    lab = EmbeddedLab.up(bound=True)
     yield lab
     lab.down()

@@ -364,6 +364,38 @@ def test_down_leaves_nothing(own_lab: RealLab) -> None:
     assert traces(own_lab) == []
 
 
+def test_down_ends_what_was_forgotten_on_the_controllers_side(own_lab: RealLab) -> None:
+    forgotten = own_lab.popen(["sleep", "1000"])
+    eventually(lambda: Path(f"/proc/{forgotten.pid}/comm").read_text() == "sleep\n", "it is in the namespace")
+    own_lab.down()
+    assert forgotten.wait() == -signal.SIGKILL
+    assert traces(own_lab) == []
+
+
+def test_a_lab_can_be_taken_down_from_inside(own_lab: RealLab) -> None:
+    script = f"import sys; sys.path.insert(0, {str(PROJECT)!r})\n" + DOWN_FROM_INSIDE
+    done = own_lab.run([sys.executable, "-c", script])
+    assert (done.returncode, done.stdout) == (0, b"down\n"), done.stderr
+    assert traces(own_lab) == []
+
+
+DOWN_FROM_INSIDE = """
+from orchestrator.lab.choice import open_lab
+from orchestrator.lab.records import choose_lab
+open_lab(choose_lab()).down()
+print("down")
+"""
+
+
+def test_nvidia_smi_is_on_the_host_and_in_the_container(real_lab: RealLab) -> None:
+    listed = ssh(real_lab, ["nvidia-smi", "-L"]).stdout.decode().splitlines()
+    assert len(listed) == 8
+    assert listed[0].startswith("GPU 0: NVIDIA H200 (UUID: GPU-")
+    fields = ["--query-gpu=index,name,memory.total,memory.used", "--format=csv,noheader,nounits"]
+    rows = pct(real_lab, "exec", "200", "--", "nvidia-smi", *fields).stdout.decode().splitlines()
+    assert rows[7] == "7, NVIDIA H200, 143771, 0"
+
+
 @pytest.mark.parametrize("role", ["sshd", "init", "controller", "lxc monitor", "container's init"])
 def test_down_cleans_up_after_a_part_was_killed(own_lab: RealLab, role: str) -> None:
     victim = {

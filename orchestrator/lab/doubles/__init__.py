@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
+from typing import Literal
+
+FOLDER = Path(__file__).parent
 
 
-def pct_script(lab: str, python: Path) -> str:
-    """The text of `pct`. lab: the folder, as pct will see it, that holds its start log and its cost."""
-    text = (Path(__file__).parent / "pct.sh").read_text()
-    return text.replace("@LAB@", shlex.quote(lab)).replace("@PYTHON@", shlex.quote(str(python)))
+def install(folder: Path, *, backend: Literal["lxc", "embedded"], seen_at: str, python: Path) -> None:
+    """Put the doubles into folder, which they will see at seen_at, beside the files that they take orders from.
+
+    python: the interpreter they run under, its symlinks resolved (the usual names may be hidden from a container).
+    """
+    folder.mkdir(mode=0o755, exist_ok=True)
+    (folder / "pct-starts").touch(mode=0o600)
+    for name in ("pid1.py", "container.py"):
+        shutil.copyfile(FOLDER / name, folder / name)
+    shutil.copyfile(FOLDER / f"{backend}.sh", folder / "pct-backend")
+    for name, source in (("pct", "pct.sh"), ("nvidia-smi", "nvidia_smi.py")):
+        text = (FOLDER / source).read_text()
+        quoted = shlex.quote if source.endswith(".sh") else str
+        text = text.replace("@LAB@", quoted(seen_at)).replace("@PYTHON@", quoted(str(python)))
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)

@@ -1,8 +1,11 @@
 #!/bin/sh
 # The lab's pct: what Proxmox VE's own (pve-container 6.1) does for the sub-commands below, as far as orch can see it.
 # Rule: anything that it does not know is an error; it never guesses. LAB and PYTHON are filled in when it is installed.
+# Here is what it says and refuses; what it does is in pct-backend: lxc.sh or embedded.sh.
 LAB=@LAB@
 PYTHON=@PYTHON@
+# What differs between the labs: need_root, is_running, attach, start, stop, shutdown, CONFIGS.
+. "$LAB/pct-backend"
 
 printf '%s %s\n' "$(date +%s.%N)" "$*" >>"$LAB/pct-starts"
 PATH=/sbin:/bin:/usr/sbin:/usr/bin
@@ -36,7 +39,7 @@ bad_parameter() { # name, text
     exit 255
 }
 
-[ "$(id -u)" = 0 ] || die 255 "please run as root"
+need_root
 if [ -s "$LAB/pct-cost" ]; then
     "$PYTHON" -ISc 'import sys, time
 while time.process_time() < float(sys.argv[1]):
@@ -56,9 +59,7 @@ help) usage ;;
 esac
 
 node=$(hostname)
-configs=/etc/pve/nodes/$node/lxc
-config_of() { printf '%s/%s.conf' "$configs" "$1"; }
-is_running() { grep -q "@/var/lib/lxc/$1/command$" /proc/net/unix; }
+config_of() { printf '%s/%s.conf' "$CONFIGS" "$1"; }
 value_of() { # id, key
     sed -n "s/^$2: *//p" "$(config_of "$1")"
 }
@@ -67,7 +68,7 @@ state_of() { if is_running "$1"; then echo running; else echo stopped; fi; }
 if [ "$command" = list ]; then
     [ $# = 0 ] || bad_parameter "$1" "property is not defined in schema and the schema does not allow additional properties"
     heading=yes
-    for config in "$configs"/*.conf; do
+    for config in "$CONFIGS"/*.conf; do
         [ -e "$config" ] || continue
         id=${config##*/}
         id=${id%.conf}
@@ -146,12 +147,12 @@ exec)
     is_running "$id" || die 255 "container '$id' not running!"
     [ $# -gt 0 ] || die 255 "missing command"
     unset SSL_CERT_FILE SSL_CERT_DIR
-    exec lxc-attach -n "$id" "$keep_env" -- "$@"
+    attach "$id" "$keep_env" "$@"
     ;;
 enter)
     is_running "$id" || die 255 "container '$id' not running!"
     unset SSL_CERT_FILE SSL_CERT_DIR
-    exec lxc-attach -n "$id" "$keep_env"
+    attach "$id" "$keep_env"
     ;;
 status)
     if [ -n "$verbose" ]; then
@@ -167,14 +168,11 @@ config)
 start)
     refuse_locked
     ! is_running "$id" || die 255 "CT $id already running"
-    lxc-start -n "$id" -d -l INFO -o "/var/log/lxc-$id.log" || die 255 "startup for container '$id' failed"
+    start "$id" || die 255 "startup for container '$id' failed"
     ;;
 stop | shutdown)
     refuse_locked
     is_running "$id" || die 255 "CT $id not running"
-    if [ "$command" = stop ]; then
-        exec lxc-stop -n "$id" --kill
-    fi
-    exec lxc-stop -n "$id" --nokill --timeout 60
+    "$command" "$id"
     ;;
 esac
