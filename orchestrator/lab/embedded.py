@@ -21,9 +21,10 @@ from pathlib import Path
 
 import asyncssh
 
+from orchestrator.inventory.loader import load_inventory
 from orchestrator.lab import doubles
 from orchestrator.lab.doubles.container import kill_marked
-from orchestrator.lab.embedded_inventory import find_project_inventory, lab_inventory
+from orchestrator.lab.embedded_inventory import lab_inventory
 from orchestrator.lab.records import (
     LabError,
     LabProcess,
@@ -143,14 +144,15 @@ class EmbeddedLab(Lab):
             "port": self.record.port,
             "user": pwd.getpwuid(os.getuid()).pw_name,
             "identity_file": str(ssh / "id_ed25519"),
-            "known_hosts_file": str(ssh / "known_hosts"),
-            "ssh_config_file": str(ssh / "config"),
+            "known_hosts": str(ssh / "known_hosts"),
+            "ssh_config": str(ssh / "config"),
+            "become": "none",
         }
         target = {"root": str(self.folder / "ct200"), "python": str(Path(sys.executable).resolve())}
         payload: dict[str, object] = {"python": str(venv / "bin/python")}
         if not devices:
             payload["devices"] = 0
-        text = lab_inventory(find_project_inventory(), CONTAINER_ID, host, target, payload)
+        text = lab_inventory(load_inventory().path, CONTAINER_ID, host, target, payload)
         (self.folder / "inventory.yaml").write_text(text)
 
     # -- the controller's side ---------------------------------------------------------------------

@@ -5,7 +5,6 @@ Rule: no host but the lab's stays in it, so nothing that uses it can reach anoth
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,6 @@ from typing import Any
 import yaml
 
 from orchestrator.lab.records import LabError
-
-SHIPPED = Path(__file__).parents[2] / "inventory.yaml"
-
-
-def find_project_inventory() -> Path:
-    named = os.environ.get("ORCH_INVENTORY")
-    if named:
-        return Path(named)
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / "inventory.yaml").is_file():
-            return folder / "inventory.yaml"
-    return SHIPPED
 
 
 def lab_inventory(source: Path, container: int, host: Mapping[str, object], target: Mapping[str, object],

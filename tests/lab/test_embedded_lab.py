@@ -17,8 +17,8 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-import yaml
 
+from orchestrator.inventory.loader import load_inventory
 from orchestrator.lab.doubles.container import marked
 from orchestrator.lab.embedded import EmbeddedLab, namespaces_allowed
 from orchestrator.lab.records import LabError, find_labs
@@ -172,9 +172,12 @@ def test_pct_speaks_as_in_the_real_lab(embedded_lab: EmbeddedLab) -> None:
 
 def test_the_inventory_names_only_the_lab(embedded_lab: EmbeddedLab) -> None:
     assert embedded_lab.inventory is not None
-    raw = yaml.safe_load(embedded_lab.inventory.read_text())
-    assert [host["address"] for host in raw["hosts"].values()] == ["127.0.0.1"]
-    assert Path(raw["payloads"]["dflash"]["folder"]).is_absolute()
+    inventory = load_inventory(embedded_lab.inventory)
+    assert [(host.address, host.port) for host in inventory.hosts.values()] == [("127.0.0.1", embedded_lab.record.port)]
+    target = inventory.targets["ct200"]
+    assert (target.kind, target.container_id, target.root) == ("pct", 200, str(embedded_lab.folder / "ct200"))
+    assert target.payload is not None
+    assert target.payload.folder == PROJECT / "remote_payload"
     assert embedded_lab.environment()["ORCH_INVENTORY"] == str(embedded_lab.inventory)
 
 
