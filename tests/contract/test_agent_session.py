@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -307,7 +308,8 @@ async def test_a_slow_reader_slows_the_far_side_down(tmp_path):
     async with open_agent() as session:
         async with session.exchange("follow_file", path=str(log)) as exchange:
             await exchange.receive()
-            await session.request("hello")
+            for _ in range(200):  # time enough to send all of it, if it were allowed to
+                await session.request("hello")
             held = sum(len(reply.body) for reply in exchange._arrived)
             assert held <= 9 * 1024 * 1024
             got = 256 * 1024
@@ -350,3 +352,15 @@ async def test_remove_tree_stays_below_its_base(tmp_path):
         assert (await session.request("remove_tree", base=str(base), path=str(base / "a"))).header["removed"]
         assert not (base / "a").exists() and (outside / "kept").exists()
         assert not (await session.request("remove_tree", base=str(base), path=str(base / "a"))).header["removed"]
+
+
+def test_what_the_agent_prints_goes_to_stderr_and_its_stdin_is_nobody_elses():
+    script = (
+        "import os, sys; from orchestrator.agent.far.server import take_over_streams\n"
+        "stdin, stdout = take_over_streams()\n"
+        "print('noise', flush=True); os.system('echo more noise; cat')\n"
+        "os.write(stdout, os.read(stdin, 100))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=b"frames", capture_output=True, timeout=30)
+    assert done.stdout == b"frames"
+    assert done.stderr == b"noise\nmore noise\n"

@@ -327,6 +327,31 @@ async def test_a_file_that_changes_between_scan_and_push(source, store):
         assert not list(store.glob("?" * 64))
 
 
+async def test_the_far_side_checks_contents_itself(source, store):
+    listing = scan_folder(source)
+    params = {"store": str(store), "tree_hash": listing.tree_hash, "provenance": {}, "lock_wait_s": 0}
+    async with open_agent() as session:
+        with pytest.raises(AgentOpError, match="not those that were announced") as error:
+            async with session.exchange("tree_push", body=pack(listing.entries), **params) as exchange:
+                await exchange.receive()
+                await exchange.send({}, bytes(20000))
+                await exchange.receive()
+        assert error.value.kind == "bad_content"
+        assert not list(store.glob("?" * 64))
+
+
+async def test_what_a_crash_of_the_machine_left_empty_is_asked_for_again(source, store):
+    left = store / ".incoming" / "blobs"
+    left.mkdir(parents=True)
+    listing = scan_folder(source)
+    for entry in listing.entries:
+        if entry.kind == "file":
+            (left / entry.sha256).write_bytes(bytes(entry.size))
+    async with open_agent() as session:
+        result = await push_tree(session, listing, str(store))
+        assert contents(Path(result.path)) == expected(source)
+
+
 @pytest.mark.parametrize("path", ["/abs", "../up", "a/../../up"])
 async def test_the_far_side_checks_names_itself(path, tmp_path, store):
     entries = [Entry(path, "file", 0o644, 1, "a" * 64, "")]
