@@ -35,7 +35,7 @@ from orchestrator.lab.records import (
     new_record,
     settled,
 )
-from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, project_path
+from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, interpreter_folders, project_path
 
 NAMESPACES = "user, pid, mount, uts and ipc namespaces; not exercised: cgroups, a root of its own, LXC, sudo"
 PLAIN = "nothing, they are plain processes; not exercised: namespaces, cgroups, a root of its own, LXC, sudo"
@@ -70,7 +70,7 @@ class EmbeddedLab(Lab):
         for name in ("bin", "home", "programs", "run", "shared/pve", "ssh", "state", "ct200/orch"):
             (self.folder / name).mkdir(parents=True, mode=0o700)
         (self.folder / "ct200/venv").symlink_to(venv)
-        self._make_doubles(namespaces)
+        self._make_doubles(namespaces, venv)
         self._make_keys()
         self._start_server(port=0)
         self.start_container()
@@ -87,7 +87,7 @@ class EmbeddedLab(Lab):
             raise LabError(f"lab {self.record.id} has no mark")
         return self.record.mark, self.record.mark - 1
 
-    def _make_doubles(self, namespaces: bool) -> None:
+    def _make_doubles(self, namespaces: bool, venv: Path) -> None:
         python = Path(sys.executable).resolve()
         doubles.install(self.shared, backend="embedded", seen_at=str(self.shared), python=python)
         for name in ("pct", "nvidia-smi"):
@@ -95,12 +95,14 @@ class EmbeddedLab(Lab):
         (self.folder / "programs/nvidia-smi").symlink_to(self.shared / "nvidia-smi")
         (self.shared / f"pve/{CONTAINER_ID}.conf").write_text("arch: amd64\nhostname: ct200\nostype: debian\n")
         (self.shared / "container-tag").write_text(f"{self._marks[1]}\n")
-        # An interpreter below /root would be covered by a home of the container's own.
-        home = None if python.is_relative_to("/root") else "/root"
+        # The container's home covers /root; an interpreter that lives there is shown through it.
+        binds = [str(path) for path in interpreter_folders(venv) if path.is_relative_to("/root")]
+        for path in binds:
+            (self.folder / "ct200" / path.removeprefix("/root/")).mkdir(parents=True, exist_ok=True)
         settings = {
             "namespaces": namespaces,
             "root": str(self.folder / "ct200"),
-            "home": home,
+            "binds": binds,
             "programs": str(self.folder / "programs"),
         }
         (self.shared / "container.json").write_text(json.dumps(settings))

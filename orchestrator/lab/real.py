@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator.lab import real_files, real_removal
 from orchestrator.lab.real_namespaces import Plan
 from orchestrator.lab.records import REAL_LABS, LabError, LabProcess, new_record, settled
-from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, project_path, wait_until
+from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, interpreter_folders, project_path, wait_until
 
 HOST_ADDRESS = "10.1.2.6"
 CONTROLLER_ADDRESS = "10.1.2.1"
@@ -179,7 +179,8 @@ class RealLab(Lab):
 
     def start_container(self, container: int = CONTAINER_ID) -> None:
         log = f"/var/log/lxc-{container}.log"
-        done = self.host_run(["lxc-start", "-n", str(container), "-d", "-l", "INFO", "-o", log], check=False)
+        script = f'. {SHARED_AT}/pct-backend; start "$1"'
+        done = self.host_run(["sh", "-c", script, "sh", str(container)], check=False)
         if done.returncode != 0:
             said = self.host_run(["tail", "-n", "30", log], check=False).stdout.decode(errors="replace")
             raise LabError(f"LXC did not start container {container}", evidence=said)
@@ -212,15 +213,9 @@ class RealLab(Lab):
 
 def hidden_paths(venv: Path) -> tuple[str, ...]:
     """The interpreters' folders that the lab's root file systems would not show by themselves."""
-    found: list[Path] = []
-    for interpreter in (Path(sys.executable), venv / "bin/python"):
-        if interpreter.exists():
-            found.append(interpreter.resolve().parents[1])
-    found.append(venv)
     device = Path("/").stat().st_dev
-    needed = []
-    for path in dict.fromkeys(found):
-        hidden = any(path.is_relative_to(folder) for folder in real_files.HIDDEN_FOLDERS)
-        if path.exists() and (hidden or path.stat().st_dev != device):
-            needed.append(str(path))
-    return tuple(needed)
+    return tuple(
+        str(path)
+        for path in interpreter_folders(venv)
+        if path.stat().st_dev != device or any(path.is_relative_to(folder) for folder in real_files.HIDDEN_FOLDERS)
+    )

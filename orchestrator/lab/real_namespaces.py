@@ -167,8 +167,22 @@ def run_controller(plan: Plan, go_read: int, said_write: int) -> NoReturn:
 
 
 def overlay(lab: str, name: str, at: str) -> None:
-    layers = f"lowerdir=/,upperdir={lab}/{name}/upper,workdir={lab}/{name}/work"
-    do("mount", "-t", "overlay", f"orch-lab-{name}", "-o", layers, at)
+    """Mount the machine's root with the lab's changes over it. Raises RuntimeError."""
+    folder = f"{lab}/{name}"
+    try:
+        mount_overlay(folder, at)
+    except RuntimeError:
+        # The lab's own file system cannot be an upper layer (an overlay itself, or a network's): memory can.
+        memory = folder + "/memory"
+        do("mkdir", memory)
+        do("mount", "-t", "tmpfs", "-o", "mode=755,size=90%", "tmpfs", memory)
+        do("cp", "--archive", folder + "/upper", folder + "/work", memory)
+        mount_overlay(memory, at)
+
+
+def mount_overlay(folder: str, at: str) -> None:
+    layers = f"lowerdir=/,upperdir={folder}/upper,workdir={folder}/work"
+    do("mount", "-t", "overlay", "orch-lab", "-o", layers, at)
 
 
 def make_roots(plan: Plan) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import signal
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -165,7 +166,8 @@ def read_record(file: Path) -> LabRecord:
 def new_record(kind: LabKind, parent: Path) -> LabRecord:
     """Make the folder of a new lab (mode 0700) with a record that names this process as its maker."""
     parent.mkdir(mode=0o700 if kind == "embedded" else 0o755, parents=True, exist_ok=True)
-    if parent.stat().st_uid != os.getuid():
+    seen = parent.lstat()
+    if seen.st_uid != os.getuid() or not stat.S_ISDIR(seen.st_mode):
         raise LabError(f"{parent} belongs to somebody else", way_out="remove it, or ask its owner to")
     identity = secrets.token_hex(3)
     folder = parent / identity

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -147,3 +148,12 @@ def project_path() -> str:
     """PYTHONPATH for a helper process: this project, then what the caller has."""
     given = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(Path(__file__).parents[2]), *([given] if given else [])])
+
+
+def interpreter_folders(venv: Path) -> list[Path]:
+    """What must be seen for this interpreter and venv's to run in a container."""
+    found = [venv]
+    for interpreter in (Path(sys.executable), venv / "bin/python"):
+        if interpreter.exists():
+            found.append(interpreter.resolve().parents[1])
+    return [path for path in dict.fromkeys(found) if path.exists()]

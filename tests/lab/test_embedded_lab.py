@@ -19,6 +19,7 @@ import asyncssh
 import pytest
 
 from orchestrator.inventory.loader import load_inventory
+from orchestrator.lab.choice import open_lab
 from orchestrator.lab.doubles.container import marked
 from orchestrator.lab.embedded import EmbeddedLab, namespaces_allowed
 from orchestrator.lab.records import LabError, find_labs
@@ -186,9 +187,10 @@ def test_a_container_in_namespaces_has_its_own_processes() -> None:
         pytest.skip("this machine lets no user make namespaces")
     lab = EmbeddedLab.up(bound=True, namespaces=True)
     try:
-        script = "hostname; id -u; ls -d /proc/[0-9]* | wc -l; nvidia-smi -L | wc -l; PATH=/usr/bin command -v tmux"
+        script = "hostname; id -u; ls -d /root/orch; ls -d /proc/[0-9]* | wc -l; nvidia-smi -L | wc -l"
         done = pct(lab, "exec", "200", "--", "sh", "-c", script)
-        name, user, processes, devices, *_ = done.stdout.decode().split()
+        name, user, home, processes, devices = done.stdout.decode().split()
+        assert home == "/root/orch"
         assert (name, user, devices) == ("ct200", "0", "8")
         assert int(processes) < 10
         lab.hide_program("head")
@@ -279,6 +281,27 @@ def test_a_mark_cannot_be_shed() -> None:
     python = interpreter_for_others() if user else sys.executable
     done = subprocess.run([*user, python, "-c", script], capture_output=True, text=True)
     assert "not allowed to raise maximum limit" in done.stderr
+
+
+DIE_WHILE_MAKING = """
+import os, signal
+from orchestrator.lab.embedded import EmbeddedLab
+EmbeddedLab.start_container = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+EmbeddedLab.up()
+"""
+
+
+def test_a_lab_whose_maker_was_killed_is_stale(embedded_lab: EmbeddedLab) -> None:
+    before = {record.id for record in find_labs()}
+    made = subprocess.run([sys.executable, "-c", DIE_WHILE_MAKING], cwd=PROJECT)
+    assert made.returncode == -signal.SIGKILL
+    new = [record for record in find_labs() if record.id not in before and record.kind == "embedded"]
+    (left,) = [record for record in new if record.stale()]
+    assert left.mark is not None
+    assert marked({left.mark})
+    open_lab(left).down()
+    assert marked({left.mark}) == []
+    assert not left.path.exists()
 
 
 # -- another user ------------------------------------------------------------------------------------

@@ -442,10 +442,52 @@ def test_a_stranger_with_a_recorded_pid_is_left_alone(own_lab: RealLab) -> None:
         stranger.wait()
 
 
+DIE_WHILE_MAKING = """
+import os, signal
+from orchestrator.lab.real import RealLab
+def note(self, **changes):
+    if changes.get("processes"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    given(self, **changes)
+given, RealLab._note = RealLab._note, note
+RealLab.up()
+"""
+
+
+def test_a_lab_whose_maker_was_killed_is_stale(real_lab: RealLab) -> None:
+    before = {record.id for record in find_labs()}
+    made = subprocess.run([sys.executable, "-c", DIE_WHILE_MAKING], cwd=PROJECT)
+    assert made.returncode == -signal.SIGKILL
+    new = [record for record in find_labs() if record.id not in before and record.kind == "real"]
+    (left,) = [record for record in new if record.stale()]
+    lab = RealLab(left)
+    assert members(lab)
+    lab.down()
+    assert traces(lab) == []
+
+
+def test_the_lab_can_live_in_memory_where_its_disk_cannot_carry_an_overlay() -> None:
+    require_real_lab()
+    # /var/lib/orch-lab is an overlay in there, which no other overlay may be laid on.
+    prepare = (
+        "set -e; d=$(mktemp -d); mount -t tmpfs t $d; mkdir -p $d/u $d/w /var/lib/orch-lab;"
+        "mount -t overlay o -o lowerdir=/var/lib/orch-lab,upperdir=$d/u,workdir=$d/w /var/lib/orch-lab;"
+        'set +e; "$@"; code=$?; umount -l $d; rmdir $d; exit $code'
+    )
+    script = (
+        "from orchestrator.lab.real import RealLab\nlab = RealLab.up()\ntry:\n"
+        " print(lab.run(['ssh', 'root@10.1.2.6', 'pct exec 200 -- hostname']).stdout)\n"
+        " print(lab.host_run(['mount']).stdout.count(b'/memory/upper'))\nfinally:\n lab.down()"
+    )
+    private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", prepare, "sh"]
+    done = subprocess.run([*private, sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True)
+    assert done.stdout.split() == ["b'ct200\\n'", "2"], done.stderr
+
+
 def test_a_failure_while_it_is_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     require_real_lab()
-    before = {record.id for record in find_labs()}
+    mine = {record.id for record in find_labs() if record.owner and record.owner.pid == os.getpid()}
     monkeypatch.setattr(RealLab, "start_sshd", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         RealLab.up()
-    assert {record.id for record in find_labs()} == before
+    assert {record.id for record in find_labs() if record.owner and record.owner.pid == os.getpid()} == mine

@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
@@ -92,7 +93,7 @@ def start(lab: Path, container: str) -> None:
     draft.replace(state)
 
 
-def start_namespaces(lab: Path, settings: dict[str, object]) -> int:
+def start_namespaces(lab: Path, settings: dict[str, Any]) -> int:
     """Returns the pid of the container's process 1, as everybody else sees it."""
     user, group = os.getuid(), os.getgid()
     call("unshare", CLONE_NEWUSER | CLONE_NEWPID)
@@ -114,7 +115,7 @@ def start_namespaces(lab: Path, settings: dict[str, object]) -> int:
     return init
 
 
-def become_init(lab: Path, settings: dict[str, object]) -> None:
+def become_init(lab: Path, settings: dict[str, Any]) -> None:
     # Only now: the parent must go on seeing the machine's /proc.
     call("unshare", CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC)
     os.setsid()
@@ -125,8 +126,9 @@ def become_init(lab: Path, settings: dict[str, object]) -> None:
     mount("proc", "/proc", "proc", 0)
     if settings["programs"]:
         mount("overlay", "/usr/bin", "overlay", MS_RDONLY, f"lowerdir={settings['programs']}:/usr/bin")
-    if settings["home"]:
-        mount(str(settings["root"]), str(settings["home"]), "", MS_BIND)
+    for path in settings["binds"]:
+        mount(path, path.replace("/root", settings["root"], 1), "", MS_BIND)
+    mount(settings["root"], "/root", "", MS_BIND | MS_REC)
     socket.sethostname("ct200")
     os.chdir("/")
     os.execv(sys.executable, [sys.executable, "-IS", str(lab / "pid1.py")])

@@ -13,6 +13,13 @@ attach() { # id, --keep-env or --clear-env, argv; no argv: a shell
     exec lxc-attach -n "$container" "$environment" -- "$@"
 }
 
-start() { lxc-start -n "$1" -d -l INFO -o "/var/log/lxc-$1.log"; }
+start() {
+    # Distributions confine lxc-start by AppArmor to the paths of an ordinary installation.
+    confinement=
+    if [ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null)" = Y ] && command -v aa-exec >/dev/null; then
+        confinement="aa-exec -p unconfined --"
+    fi
+    $confinement lxc-start -n "$1" -d -l INFO -o "/var/log/lxc-$1.log"
+}
 stop() { exec lxc-stop -n "$1" --kill; }
 shutdown() { exec lxc-stop -n "$1" --nokill --timeout 60; }
