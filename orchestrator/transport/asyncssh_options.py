@@ -15,8 +15,7 @@ import asyncssh
 
 from orchestrator.inventory.model import Host
 from orchestrator.transport.known_hosts import load_known_hosts
-from orchestrator.transport.runtime_folder import keep_text
-from orchestrator.transport.ssh_settings import settings_text
+from orchestrator.transport.runtime_folder import keep_settings
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Hop:
 
 def host_login(host: Host) -> Login:
     """Raises asyncssh.ConfigParseError, ValueError, InventoryError."""
-    settings = keep_text(settings_text(host, home=Path.home()), suffix=".conf")
+    settings = keep_settings(host)
     login = hop_login(Hop(host.address, host.user, host.port), settings, host)
     if host.identity_file is not None:
         # As `-i` with IdentitiesOnly: this key and no other.

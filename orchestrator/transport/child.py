@@ -68,14 +68,17 @@ class ChildProcess:
         if self._process.returncode is None:
             try:
                 self._signal(signal.SIGTERM)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(self._process.wait()), END_LIMIT_S)
+                await self._ended()
             finally:
                 # Also when this wait was cancelled: nothing may stay behind.
                 self._signal(signal.SIGKILL)
-                self._close_pipes()
-            await self._process.wait()
+                # Before its pipes are closed: closing them would reap it behind asyncio's back.
+                await self._ended()
         self._close_pipes()
+
+    async def _ended(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._process.wait()), END_LIMIT_S)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

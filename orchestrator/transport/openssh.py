@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 from orchestrator.errors import AuthError, OrchError, UnreachableError
 from orchestrator.inventory.model import Host
@@ -16,12 +15,11 @@ from orchestrator.transport.child import ChildProcess
 from orchestrator.transport.failures import describe, failure_error, is_stale_master
 from orchestrator.transport.marker import MarkedProcess, guarded, link_lost, new_marker
 from orchestrator.transport.protocol import RemoteProcess
-from orchestrator.transport.runtime_folder import keep_text
+from orchestrator.transport.runtime_folder import keep_settings
 from orchestrator.transport.ssh_settings import (
     check_address,
     far_command,
     login_label,
-    settings_text,
     ssh_argv,
 )
 from orchestrator.transport.tracing import Trace, no_trace
@@ -37,7 +35,7 @@ class OpensshTransport:
         check_address(host)
         self._host = host
         self._trace = trace or no_trace
-        self._settings = keep_text(settings_text(host, home=Path.home()), suffix=".conf")
+        self._settings = keep_settings(host)
         self._control_path = self._settings.parent / f"{self._settings.stem[:8]}%C"
 
     @property

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
 
 from orchestrator.errors import OrchError
+from orchestrator.inventory.model import Host
+from orchestrator.transport.ssh_settings import settings_text
 
 # A socket's path holds 107 bytes: "/", 8 of ours, 40 (%C), "." and 16 that ssh appends while it is being made.
 LONGEST_FOLDER = 107 - 66
@@ -21,7 +24,8 @@ def runtime_folder() -> Path:
     """Made when missing. Raises OrchError when somebody else could reach into it."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = Path(given) / "orch"
-    if not given.startswith("/") or len(os.fsencode(folder)) > LONGEST_FOLDER or not os.access(given, os.W_OK):
+    fits = re.fullmatch(r"/[\w./+-]+", given, re.ASCII) and len(str(folder)) <= LONGEST_FOLDER
+    if not fits or not os.access(given, os.W_OK):  # other characters would mean something in ssh's settings
         folder = Path("/tmp") / f"orch-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -48,3 +52,15 @@ def keep_text(text: str, *, suffix: str) -> Path:
         stream.write(text)
     Path(temporary).replace(path)
     return path
+
+
+def keep_settings(host: Host) -> Path:
+    """The generated ssh_config of a host, as a file. Raises OrchError."""
+    return keep_text(settings_text(host, home=Path.home(), network=_network()), suffix=".conf")
+
+
+def _network() -> str:
+    try:
+        return str(Path("/proc/self/ns/net").readlink())
+    except OSError:
+        return "the only one"

@@ -34,10 +34,14 @@ def check_address(host: Host) -> None:
         raise InventoryError(f"host {host.name}: {host.user!r} cannot be a user", way_out="correct `user:`")
 
 
-def settings_text(host: Host, *, home: Path) -> str:
-    """An ssh_config file: the policy, then the user's and the system's own."""
+def settings_text(host: Host, *, home: Path, network: str) -> str:
+    """An ssh_config file: the policy, then the user's and the system's own.
+
+    network: names the network namespace; the same address in another one is another machine.
+    """
     lines = [
-        f"# for identity {host.identity_file}",  # another identity must not share a connection
+        # The file's name comes from its text, and shared connections from the name: neither may be shared.
+        f"# identity {host.identity_file}, network {network}",
         "Host *",
         "  BatchMode yes",
         "  StrictHostKeyChecking yes",

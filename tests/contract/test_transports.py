@@ -1,9 +1,11 @@
 """One contract for every transport, kind of container and way to become root."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.agent.client import AgentSession
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError
 from tests.contract.places import COMBINATIONS, TRANSPORTS, Stage
 
@@ -302,3 +305,33 @@ def children():
 def peak_memory_mib():
     with open("/proc/self/status") as stream:
         return next(int(line.split()[1]) for line in stream if line.startswith("VmHWM")) / 1024
+
+
+def test_a_terminal_is_a_terminal_inside(place):
+    argv = place.transport.interactive_argv(["sh", "-c", "test -t 0 && test -t 1 && echo terminal $TERM '$x  y'"])
+    near, far = os.openpty()
+    environment = {**os.environ, "TERM": "screen"}
+    with subprocess.Popen(argv, stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True) as process:
+        os.close(far)
+        seen = b""
+        with contextlib.suppress(OSError):  # the end of a terminal is EIO
+            while data := os.read(near, 4096):
+                seen += data
+        process.wait(20)
+    os.close(near)
+    assert process.returncode == 0, seen
+    assert b"terminal " in seen and b"$x  y" in seen
+
+
+def test_an_agent_runs_over_it_with_one_start(place):
+    async def talk():
+        before = place.doubles.pct_starts()
+        session = await AgentSession.open(place.transport, pythons=[sys.executable])
+        try:
+            return session.hello.executable, place.doubles.pct_starts() - before
+        finally:
+            await session.close()
+
+    executable, starts = place.do(talk())
+    assert executable == sys.executable
+    assert starts == (1 if place.target.kind == "pct" else 0)

@@ -178,7 +178,7 @@ def test_an_address_that_ssh_would_misread_is_refused(address):
 
 
 def test_the_policy_comes_before_the_users_own_settings():
-    text = settings_text(HOST, home=Path("/home/me"))
+    text = settings_text(HOST, home=Path("/home/me"), network="net:[1]")
     assert "StrictHostKeyChecking yes" in text and "BatchMode yes" in text
     assert text.index("StrictHostKeyChecking yes") < text.index('Include "/home/me/.ssh/config"')
     assert "UserKnownHostsFile" not in text and "User " not in text
@@ -200,3 +200,11 @@ def test_only_what_the_inventory_states_is_on_the_command_line():
 def test_a_dead_shared_connection_is_recognised(text):
     assert is_stale_master(text)
     assert not is_stale_master("Connection reset by 10.1.2.6 port 22")
+
+
+def test_the_same_address_in_another_network_is_another_machine():
+    from dataclasses import replace
+
+    texts = {settings_text(HOST, home=Path("/home/me"), network=network) for network in ("net:[1]", "net:[2]")}
+    texts.add(settings_text(replace(HOST, identity_file=Path("/k")), home=Path("/home/me"), network="net:[1]"))
+    assert len(texts) == 3

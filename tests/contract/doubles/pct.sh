@@ -2,7 +2,7 @@
 # Proxmox's `pct exec` and its refusals, for the transports' contract: no container, only its way of being called.
 # Rule: anything else is an error. STATE holds <id>.conf (exists), <id>.running (runs), starts (one line a call).
 STATE=@STATE@
-echo "$*" >>"$STATE/starts"
+echo "$1 $2" >>"$STATE/starts"
 PATH=/sbin:/bin:/usr/sbin:/usr/bin
 export PATH
 
