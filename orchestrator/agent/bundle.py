@@ -16,7 +16,7 @@ from orchestrator.agent.far.sources import hash_of, sources
 NO_PYTHON_EXIT = 96
 """The start script found no interpreter that would do."""
 
-BOOT = """\
+_BOOT_SOURCE = """\
 import sys
 if sys.version_info<(3,8):
  sys.stderr.write('Python 3.8 or newer is needed, this is '+sys.version.split()[0]+chr(10));sys.exit(4)
@@ -33,18 +33,18 @@ if n[:4]!=b'orch':sys.exit(3)
 s,_,p=zlib.decompress(r(int(n[4:]))).partition(bytes(1))
 exec(compile(s,'<orch>/orch_agent/loader.py','exec'),{'PACKED':p,'__name__':'orch_agent_loader'})
 """
-"""Read by `python -c`. It must parse under Python 2, to be refused there in words, and read not one byte too many."""
+BOOT = f"exec({_BOOT_SOURCE!r})"
+"""For `python -c`, in one line, as logs and process lists like it. It must parse under Python 2, to be refused there
+in words, and read not one byte too many."""
 
-START = """\
-boot=$1; shift
-for python in "$@"; do
- command -v "$python" >/dev/null 2>&1 || continue
- "$python" -I -S -c "$boot"; code=$?
- case $code in 0|3|129|1[3-9]?|2??) exit $code;; esac
- echo "orch: $python will not do (exit $code)" >&2
-done
-exit 96
-"""
+START = (
+    'boot=$1; shift; for python in "$@"; do'
+    ' command -v "$python" >/dev/null 2>&1 || continue;'
+    ' "$python" -I -S -c "$boot"; code=$?;'
+    " case $code in 0|3|129|1[3-9]?|2??) exit $code;; esac;"
+    ' echo "orch: $python will not do (exit $code)" >&2;'
+    f" done; exit {NO_PYTHON_EXIT}"
+)
 """Codes 0 and 3 are the agent's own, those above 128 mean that it was killed: the stream has been read from,
 and no other interpreter may be tried on what is left of it."""
 

@@ -23,6 +23,7 @@ from orchestrator.transport.protocol import RemoteProcess
 START_LIMIT_S = 60.0
 """From the start of the bootstrap to its hello: a cold disk may be slow, the link has been proved already."""
 CLOSE_LIMIT_S = 4.0
+LAST_RESORT = "python3"
 STDERR_KEPT_BYTES = 16 * 1024
 
 
@@ -71,7 +72,7 @@ class AgentSession:
     async def open(cls, transport: Starter, *, pythons: Sequence[str] = ()) -> AgentSession:
         """Starts one process through `transport`. Raises NoPythonError, ContainerError, DeadlineError,
         and what the transport raises."""
-        tried = list(dict.fromkeys([*pythons, "python3"]))
+        tried = list(dict.fromkeys([*pythons, LAST_RESORT]))
         process = await transport.start(start_argv(tried))
         session = cls(process, transport.label)
         try:
@@ -213,7 +214,18 @@ class AgentSession:
             await asyncio.sleep(BEAT_INTERVAL_S)
 
     async def _post(self, header: Header, body: bytes) -> None:
-        frame = encode_frame(header, body)
+        # Shielded: a frame that was begun must be finished, even if whoever wanted it gave up half-way.
+        writing = asyncio.ensure_future(self._write(encode_frame(header, body)))
+        self._tasks.add(writing)
+        writing.add_done_callback(self._written)
+        await asyncio.shield(writing)
+
+    def _written(self, writing: asyncio.Task[None]) -> None:
+        self._tasks.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # seen, even if nobody waits any more
+
+    async def _write(self, frame: bytes) -> None:
         try:
             async with self._writing:
                 await self._process.write(frame)

@@ -364,3 +364,22 @@ def test_what_the_agent_prints_goes_to_stderr_and_its_stdin_is_nobody_elses():
     done = subprocess.run([sys.executable, "-c", script], input=b"frames", capture_output=True, timeout=30)
     assert done.stdout == b"frames"
     assert done.stderr == b"noise\nmore noise\n"
+
+
+async def test_a_request_given_up_while_it_is_written_spoils_nothing():
+    async with open_agent() as session:
+        write, written = session.process.write, []
+
+        async def slow_write(data):
+            for start in range(0, len(data), 4096):
+                await write(data[start : start + 4096])
+                written.append(start)
+                await asyncio.sleep(0)
+
+        session.process.write = slow_write
+        request = asyncio.ensure_future(session.request("hello", body=bytes(1_000_000)))
+        await until(lambda: len(written) > 5)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        await session.request("hello")

@@ -42,3 +42,9 @@ def test_silence_ends_the_agent_after_its_limit_and_not_before():
     assert liveness.left_s() > 0
     now[0] = 130.0
     assert liveness.left_s() <= 0
+
+
+def test_the_start_is_one_line_and_small():
+    argv = bundle.start_argv(["/root/venv/bin/python", "python3"])
+    assert "\n" not in "".join(argv)
+    assert len("".join(argv)) < 1500
