@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shlex
@@ -235,6 +236,21 @@ def test_the_server_restarts_in_its_place(own_lab: EmbeddedLab) -> None:
     assert ssh(own_lab, ["true"]).returncode == 0
 
 
+def test_shell_passes_the_inventory_the_folder_and_the_exit_code(embedded_lab: EmbeddedLab, tmp_path: Path) -> None:
+    script = (
+        "import argparse, sys\nfrom orchestrator.cli import lab\nparser = argparse.ArgumentParser()\n"
+        "lab.add_parser(parser.add_subparsers())\nsys.exit(lab.run(parser.parse_args()))"
+    )
+    argv = ["lab", "shell", "--embedded", "--lab", embedded_lab.record.id, "--", "sh", "-c"]
+    inner = 'pwd; echo "$ORCH_INVENTORY"; exit 7'
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *argv, inner], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stdout.splitlines() == [str(tmp_path), str(embedded_lab.inventory)]
+
+
 # -- taking it down ----------------------------------------------------------------------------------
 
 
@@ -249,7 +265,8 @@ def test_down_leaves_nothing(own_lab: EmbeddedLab, victim: str) -> None:
             eventually(own_lab.record.stale, "a lab without its server is stale")
         elif victim == "container":
             for pid in marked({own_lab._marks[1]}):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # the first was process 1 of the others
+                    os.kill(pid, signal.SIGKILL)
         own_lab.down()
         assert marked(set(own_lab._marks)) == []
         assert not own_lab.folder.exists()
