@@ -48,8 +48,9 @@ SSH_HOME_MARK = "made-ssh-folder"
 def remove(record: LabRecord) -> None:
     """Raises LabError, leaving the folder (and so the record), when something will not go."""
     if record.boot_id == boot_id():
-        end_processes(record.processes)
-        end_visitors(record.network_namespace_inodes)
+        with pinned_namespace(record) as inode:
+            end_processes(record.processes)
+            end_visitors(record, inode)
         if record.cgroup:
             remove_cgroup(record.cgroup)
     refuse_mounts_below(record.path)
@@ -58,11 +59,31 @@ def remove(record: LabRecord) -> None:
         forget_ssh_home()
 
 
-def end_visitors(inodes: Collection[int]) -> None:
-    """KILL what is still in the lab's network namespaces (a forgotten ssh master), but no ancestor of the caller."""
+@contextmanager
+def pinned_namespace(record: LabRecord) -> Iterator[int | None]:
+    """The inode of the controller's network namespace, kept from being given to another; None: it may have been."""
+    controller = next((process for process in record.processes if process.role == "controller"), None)
+    try:
+        handle = Path(f"/proc/{controller.pid}/ns/net").open("rb") if controller else None
+    except OSError:  # it is gone, or going
+        handle = None
+    if controller is None or handle is None:
+        yield None
+        return
+    with handle:
+        yield os.fstat(handle.fileno()).st_ino if controller.alive() else None
+
+
+def end_visitors(record: LabRecord, pinned: int | None) -> None:
+    """KILL what is still in the controller's namespace (a forgotten ssh master), but no ancestor of the caller.
+
+    Without the pinned inode, only what also has this lab in its environment: the kernel reuses the numbers.
+    """
     spared = ancestors()
+    inodes = {pinned} if pinned is not None else set(record.network_namespace_inodes)
+    mark = None if pinned is not None else f"ORCH_LAB_RECORD={record.file}".encode()
     deadline = time.monotonic() + 20
-    while visitors := [process for process in inside(inodes) if process.pid not in spared]:
+    while visitors := [process for process in inside(inodes, mark) if process.pid not in spared]:
         if time.monotonic() > deadline:
             raise LabError("processes in the lab's network namespaces cannot be killed", evidence=str(visitors))
         for process in visitors:
@@ -70,16 +91,18 @@ def end_visitors(inodes: Collection[int]) -> None:
         time.sleep(0.005)
 
 
-def inside(inodes: Collection[int]) -> Iterator[LabProcess]:
+def inside(inodes: Collection[int], mark: bytes | None) -> Iterator[LabProcess]:
+    """Processes in these network namespaces; with mark, those that have it in their environment."""
     for folder in Path("/proc").glob("[0-9]*"):
+        ticks = start_ticks(int(folder.name))
         try:
-            if (folder / "ns/net").stat().st_ino not in inodes:
+            if ticks is None or (folder / "ns/net").stat().st_ino not in inodes:
+                continue
+            if mark is not None and mark not in (folder / "environ").read_bytes().split(b"\0"):
                 continue
         except OSError:
             continue
-        ticks = start_ticks(int(folder.name))
-        if ticks is not None:
-            yield LabProcess("visitor", int(folder.name), ticks)
+        yield LabProcess("visitor", int(folder.name), ticks)
 
 
 def ancestors() -> set[int]:

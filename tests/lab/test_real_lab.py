@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -370,6 +371,26 @@ def test_down_ends_what_was_forgotten_on_the_controllers_side(own_lab: RealLab) 
     own_lab.down()
     assert forgotten.wait() == -signal.SIGKILL
     assert traces(own_lab) == []
+
+
+def test_a_reused_namespace_number_harms_no_stranger(own_lab: RealLab) -> None:
+    stranger = subprocess.Popen(["unshare", "--net", "sleep", "1000"])
+    forgotten = own_lab.popen(["sleep", "1000"])
+    try:
+        for process in (stranger, forgotten):
+            comm = Path(f"/proc/{process.pid}/comm")
+            eventually(lambda comm=comm: comm.read_text() == "sleep\n", "it is in its namespace")  # type: ignore[misc]
+        own_lab.record.process("controller").send(signal.SIGKILL)
+        eventually(own_lab.record.stale, "the controller's process is gone")
+        inodes = {Path(f"/proc/{process.pid}/ns/net").stat().st_ino for process in (stranger, forgotten)}
+        own_lab.record = replace(own_lab.record, network_namespace_inodes=tuple(inodes))
+        own_lab.down()
+        assert stranger.poll() is None
+        assert forgotten.wait() == -signal.SIGKILL
+    finally:
+        for process in (stranger, forgotten):
+            process.kill()
+            process.wait()
 
 
 def test_a_lab_can_be_taken_down_from_inside(own_lab: RealLab) -> None:
