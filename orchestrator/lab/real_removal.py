@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.lab.records import (
@@ -63,15 +63,13 @@ def remove(record: LabRecord) -> None:
 def pinned_namespace(record: LabRecord) -> Iterator[int | None]:
     """The inode of the controller's network namespace, kept from being given to another; None: it may have been."""
     controller = next((process for process in record.processes if process.role == "controller"), None)
-    try:
-        handle = Path(f"/proc/{controller.pid}/ns/net").open("rb") if controller else None
-    except OSError:  # it is gone, or going
-        handle = None
-    if controller is None or handle is None:
-        yield None
-        return
-    with handle:
-        yield os.fstat(handle.fileno()).st_ino if controller.alive() else None
+    with ExitStack() as stack:
+        inode = None
+        if controller is not None:
+            with suppress(OSError):  # it is gone, or going
+                handle = stack.enter_context(Path(f"/proc/{controller.pid}/ns/net").open("rb"))
+                inode = os.fstat(handle.fileno()).st_ino if controller.alive() else None
+        yield inode
 
 
 def end_visitors(record: LabRecord, pinned: int | None) -> None:
