@@ -19,76 +19,82 @@ END_LIMIT_S = 2.0
 """From SIGTERM to SIGKILL."""
 
 
+class _Streams(asyncio.subprocess.SubprocessStreamProtocol):
+    """asyncio's own `wait` ends only when the pipes do, and a grandchild may keep those open."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=READ_BUFFER_BYTES, loop=asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        super().process_exited()
+
+
 class ChildProcess:
     """In a session of its own: a Ctrl-C on the terminal reaches orch, and orch decides."""
 
-    def __init__(self, process: asyncio.subprocess.Process, *, whole_group: bool) -> None:
-        self._process = process
-        self._whole_group = whole_group
-        self.pid = process.pid
+    def __init__(self, transport: asyncio.SubprocessTransport, streams: _Streams, *, carrier: bool) -> None:
+        assert streams.stdin is not None and streams.stdout is not None and streams.stderr is not None
+        self._transport = transport
+        self._exited = streams.exited
+        self._stdin, self._stdout, self._stderr = streams.stdin, streams.stdout, streams.stderr
+        self._carrier = carrier
+        self.pid = transport.get_pid()
 
     @classmethod
-    async def spawn(cls, argv: Sequence[str], *, whole_group: bool) -> ChildProcess:
-        """whole_group: abort ends what it started, too. Raises OSError."""
-        process = await asyncio.create_subprocess_exec(
+    async def spawn(cls, argv: Sequence[str], *, carrier: bool) -> ChildProcess:
+        """carrier: it only carries bytes, as ssh does, and abort kills it alone (a shared connection's ProxyCommand
+        is in its group). Otherwise it is the work itself: abort asks it to end, then ends all that it started.
+        Raises OSError."""
+        transport, streams = await asyncio.get_running_loop().subprocess_exec(
+            _Streams,
             *argv,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            limit=READ_BUFFER_BYTES,
             start_new_session=True,
         )
-        return cls(process, whole_group=whole_group)
+        return cls(transport, streams, carrier=carrier)
 
     async def write(self, data: bytes) -> None:
         """Raises OSError when it no longer reads."""
-        stdin = self._process.stdin
-        assert stdin is not None
         for start in range(0, len(data), WRITE_SLICE_BYTES):
-            stdin.write(memoryview(data)[start : start + WRITE_SLICE_BYTES])
-            await stdin.drain()
+            self._stdin.write(memoryview(data)[start : start + WRITE_SLICE_BYTES])
+            await self._stdin.drain()
 
     async def write_eof(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._stdin.close()
 
     async def read(self, limit: int = 65536) -> bytes:
-        assert self._process.stdout is not None
-        return await self._process.stdout.read(limit)
+        return await self._stdout.read(limit)
 
     async def read_stderr(self, limit: int = 65536) -> bytes:
-        assert self._process.stderr is not None
-        return await self._process.stderr.read(limit)
+        return await self._stderr.read(limit)
 
     async def wait(self) -> ExitStatus:
-        code = await self._process.wait()
+        await self._exited.wait()
+        code = self._transport.get_returncode()
+        assert code is not None
         return ExitStatus(code if code >= 0 else 128 - code)
 
     async def abort(self) -> None:
-        if self._process.returncode is None:
+        if not self._exited.is_set():
             try:
-                self._signal(signal.SIGTERM)
-                await self._ended()
+                if not self._carrier:
+                    self._signal(signal.SIGTERM)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._exited.wait(), END_LIMIT_S)
             finally:
                 # Also when this wait was cancelled: nothing may stay behind.
                 self._signal(signal.SIGKILL)
                 # Before its pipes are closed: closing them would reap it behind asyncio's back.
-                await self._ended()
-        self._close_pipes()
-
-    async def _ended(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._process.wait()), END_LIMIT_S)
+                await self._exited.wait()
+        self._transport.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
-            if self._whole_group:
-                os.killpg(self.pid, number)
+            if self._carrier:
+                self._transport.send_signal(number)
             else:
-                self._process.send_signal(number)
-
-    def _close_pipes(self) -> None:
-        # A grandchild that keeps our pipes open must not keep the transport open; asyncio has no public way.
-        transport = getattr(self._process, "_transport", None)
-        if transport is not None:
-            transport.close()
+                os.killpg(self.pid, number)

@@ -26,7 +26,7 @@ class LocalTransport:
         marker = new_marker()
         self._trace(self.label, argv)
         try:
-            child = await ChildProcess.spawn(marked(marker, argv), whole_group=True)
+            child = await ChildProcess.spawn(marked(marker, argv), carrier=False)
         except (OSError, ValueError) as error:
             raise UnreachableError(f"{self.label}: {argv[0]} could not be started", evidence=str(error)) from error
         process = MarkedProcess(child, marker, label=self.label)

@@ -61,7 +61,7 @@ class OpensshTransport:
         """End it now. Commands that still run over it are cut."""
         command = ssh_argv(self._host, self._settings, control_path=self._control_path, options=["LogLevel=QUIET"])
         command[1:1] = ["-O", "exit"]
-        child = await ChildProcess.spawn(command, whole_group=False)
+        child = await ChildProcess.spawn(command, carrier=True)
         try:
             await child.wait()
         finally:
@@ -94,8 +94,7 @@ class OpensshTransport:
 
     async def _spawn(self, command: Sequence[str]) -> ChildProcess:
         try:
-            # Not the whole group: a shared connection's ProxyCommand is in it.
-            return await ChildProcess.spawn(command, whole_group=False)
+            return await ChildProcess.spawn(command, carrier=True)
         except FileNotFoundError as error:
             raise OrchError(
                 "the program `ssh` is not here", way_out="install OpenSSH's client, or set `transport: asyncssh`"

@@ -153,8 +153,12 @@ def test_many_commands_on_one_connection(place):
 
 def test_abort_and_cancel_leave_no_local_child(place):
     async def cut():
-        process = await place.transport.start(["sleep", "32.5"])
+        process = await place.transport.start(["sh", "-c", "echo $$; exec cat"])
+        pid = int(await process.read())
         await process.abort()
+        async with asyncio.timeout(5):  # its stdin ended
+            while os.path.exists(f"/proc/{pid}"):
+                await asyncio.sleep(0.02)
         waiting = asyncio.create_task(place.transport.run(["sleep", "33.5"], timeout_s=60))
         await asyncio.sleep(0.3)
         waiting.cancel()
