@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -105,9 +106,11 @@ class Lab(ABC):
     def pct_log(self) -> list[str]:
         """`<Unix time> <arguments>`, one for each start."""
         try:
-            return (self.shared / "pct-starts").read_text(errors="replace").splitlines()
+            text = (self.shared / "pct-starts").read_text(errors="replace")
         except FileNotFoundError:
             return []
+        # An argument may hold line ends: a start begins where a time does.
+        return re.findall(r"^\d{10}\.\d{9} .*\n(?:(?!\d{10}\.\d{9} ).*\n)*", text, re.MULTILINE)
 
     def set_pct_cost(self, cpu_seconds: float) -> None:
         """CPU time that each start of `pct` burns from now on; the real one takes about 0.5 s."""
