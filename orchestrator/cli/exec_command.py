@@ -1,0 +1,45 @@
+"""orch exec: one command on the target, its exit code passed on."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import BinaryIO
+
+from orchestrator.cli.output import Output
+from orchestrator.cli.stdin import stdin_chunks
+from orchestrator.errors import UsageError
+from orchestrator.inventory.loader import load_inventory
+from orchestrator.inventory.select import select_one_target
+from orchestrator.operations.execute import execute
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
+    if not argv:
+        raise UsageError("orch exec needs a command", way_out="orch exec -- nvidia-smi")
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    output.still_running = f"The command on {target.name} may go on: look with `orch exec -- ps aux`."
+    # At a terminal there is nothing to send, and reading it would swallow what the person types next.
+    stdin: AsyncIterator[bytes] | None = None if sys.stdin is None or sys.stdin.isatty() else stdin_chunks()
+    return asyncio.run(
+        execute(
+            target,
+            argv,
+            stdin=stdin,
+            on_stdout=_write_to(sys.stdout.buffer),
+            on_stderr=_write_to(sys.stderr.buffer),
+            timeout_s=arguments.timeout,
+            trace=output.trace,
+        )
+    )
+
+
+def _write_to(stream: BinaryIO) -> Callable[[bytes], None]:
+    def write(chunk: bytes) -> None:
+        stream.write(chunk)
+        stream.flush()
+
+    return write

@@ -1,0 +1,57 @@
+"""orch launch: start a run; with --wait, come back when it got somewhere."""
+
+from __future__ import annotations
+
+import argparse
+
+from orchestrator.cli.fan_out import for_each
+from orchestrator.cli.output import Output
+from orchestrator.cli.waiting import WaitDisplay
+from orchestrator.errors import UsageError
+from orchestrator.inventory.loader import load_inventory
+from orchestrator.inventory.model import Target
+from orchestrator.inventory.select import select_targets
+from orchestrator.ledger.runspec import parse_settings
+from orchestrator.operations.launch import LaunchRequest, launch, parse_condition
+from orchestrator.reports.launch import LaunchReport, render_started, render_waited
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    request = LaunchRequest(
+        settings=parse_settings(arguments.settings),
+        wait=parse_condition(arguments.wait) if arguments.wait else None,
+        timeout_s=arguments.timeout,
+        resume=arguments.resume,
+    )
+    if arguments.timeout is not None and request.wait is None:
+        raise UsageError("--timeout says how long to wait, but there is no --wait", way_out="orch launch --wait end")
+    targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
+    if arguments.attach and len(targets) != 1:
+        raise UsageError("--attach needs exactly one target")
+    output.still_running = "Nothing was started, as far as is known: `orch status` tells."
+    display = WaitDisplay(output, labelled=len(targets) > 1)
+
+    async def work(target: Target) -> LaunchReport:
+        def started(report: LaunchReport) -> None:
+            output.result(render_started(report))
+            output.still_running = f"The run {report.run_id} goes on: `orch status` to look, `orch stop` to end it."
+
+        return await launch(
+            target, request, on_started=started, on_status=display.for_target(target.name), trace=output.trace
+        )
+
+    def show(report: LaunchReport) -> int:
+        display.finish()
+        if report.waited is not None:
+            output.result(render_waited(report))
+        return 0
+
+    code = for_each(targets, work, show, output)
+    if code == 0 and arguments.attach:
+        from orchestrator.cli.attach_command import attach
+
+        return attach(targets[0], output)
+    if code == 0:
+        ended = request.wait is not None and request.wait.kind == "end"
+        output.next_step("orch pull" if ended else "orch status   (or: orch logs -f)")
+    return code

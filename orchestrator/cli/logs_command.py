@@ -1,0 +1,53 @@
+"""orch logs: the log as bytes; at a terminal without its control sequences."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import codecs
+import sys
+from collections.abc import Callable
+
+from orchestrator.cli.output import Output
+from orchestrator.inventory.loader import load_inventory
+from orchestrator.inventory.select import select_one_target
+from orchestrator.operations.logs import logs
+from orchestrator.probes.text import plain_text
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    output.still_running = "The run is not touched by this."
+    return asyncio.run(
+        logs(
+            target,
+            arguments.run,
+            follow=arguments.follow,
+            lines=arguments.lines,
+            on_bytes=_terminal_sink() if sys.stdout.isatty() else _plain_sink(),
+            on_note=output.note,
+            trace=output.trace,
+        )
+    )
+
+
+def _plain_sink() -> Callable[[bytes], None]:
+    def write(chunk: bytes) -> None:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+    return write
+
+
+def _terminal_sink() -> Callable[[bytes], None]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    held = ""
+
+    def write(chunk: bytes) -> None:
+        # Only whole lines are shown: a control sequence cut in two would get past the filter.
+        nonlocal held
+        lines, newline, held = (held + decoder.decode(chunk)).rpartition("\n")
+        if newline:
+            print(plain_text(lines), flush=True)
+
+    return write

@@ -1,0 +1,58 @@
+"""What the person sees: results on stdout, notes, progress and errors on stderr.
+
+Imports wait until they are needed: `orch --help` passes through here.
+Rule: text that came from afar passes through `plain_text` before it reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.errors import OrchError
+
+
+class Output:
+    def __init__(self, *, verbose: bool) -> None:
+        self.verbose = verbose
+        self.still_running = ""
+        """Said after Ctrl-C: what goes on without us, and how to look at it."""
+
+    def result(self, text: str) -> None:
+        print(text, flush=True)
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def next_step(self, command: str) -> None:
+        """The one line after each verb: the next useful command."""
+        self.note(f"next: {command}")
+
+    def trace(self, label: str, argv: Sequence[str]) -> None:
+        if self.verbose:
+            import shlex
+
+            from orchestrator.probes.text import plain_text
+
+            self.note(f"+ {label}: {plain_text(shlex.join(argv))}")
+
+    def error(self, error: OrchError) -> None:
+        from orchestrator.probes.text import plain_text
+
+        lines = [f"orch: {plain_text(error.what)}"]
+        lines += [f"    {line}" for line in plain_text(error.evidence).splitlines()]
+        if error.way_out:
+            lines += [f"  -> {line}" for line in error.way_out.splitlines()]
+        self.note("\n".join(lines))
+
+    def interrupted(self) -> None:
+        self.note("\norch: interrupted. " + (self.still_running or "Nothing of this command runs on."))
+
+    def bug(self) -> None:
+        import traceback
+
+        self.note(traceback.format_exc().rstrip())
+        self.note("orch: this is a bug in orch, not in your training. What runs on the target was left as it is.")

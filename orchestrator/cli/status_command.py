@@ -1,0 +1,45 @@
+"""orch status: what runs, how it goes, how the last run ended."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from orchestrator.cli.fan_out import for_each
+from orchestrator.cli.output import Output
+from orchestrator.inventory.loader import load_inventory
+from orchestrator.inventory.model import Target
+from orchestrator.inventory.select import select_targets
+from orchestrator.operations.status import status
+from orchestrator.probes.training import RunPhase
+from orchestrator.reports.status import StatusReport, render_status, status_record
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
+    seen: list[StatusReport] = []
+
+    async def work(target: Target) -> StatusReport:
+        return await status(target, trace=output.trace)
+
+    def show(report: StatusReport) -> int:
+        seen.append(report)
+        output.result(json.dumps(status_record(report)) if arguments.json else render_status(report))
+        return 0
+
+    code = for_each(targets, work, show, output)
+    if seen and not arguments.json:
+        output.next_step(_next(seen[0]))
+    return code
+
+
+def _next(report: StatusReport) -> str:
+    if report.release is None:
+        return "orch deploy"
+    if report.run is None:
+        return "orch launch"
+    if report.run.state.phase in (RunPhase.RUNNING, RunPhase.STARTING):
+        return "orch logs -f   (or: orch stop)"
+    if report.run.state.exit and report.run.state.exit.succeeded:
+        return "orch pull"
+    return "orch logs"

@@ -1,0 +1,44 @@
+"""Which checkpoint a run goes on from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Target
+from remote_payload import contract
+
+
+async def find_checkpoint(session: AgentSession, target: Target, wanted: str) -> str:
+    """`last`, RUN or RUN:STEP -> absolute path of a complete checkpoint. Raises UsageError listing what there is."""
+    listed = await session.request("list_runs", base=target.base)
+    return choose_checkpoint(target.base, listed.header["runs"], wanted)
+
+
+def choose_checkpoint(base: str, runs: list[dict[str, Any]], wanted: str) -> str:
+    run_id, _, step = wanted.partition(":")
+    if step and not step.isdecimal():
+        raise UsageError(f"--resume takes RUN or RUN:STEP, not {wanted!r}", way_out="orch launch --resume")
+    candidates = [
+        (run["run_id"], entry["name"])
+        for run in runs
+        for entry in run["checkpoints"]
+        if entry["complete"]
+        and (run_id == "last" or run["run_id"] == run_id)
+        and (not step or entry["name"] == f"step-{step}")
+    ]
+    if not candidates:
+        there = [
+            f"{run['run_id']}:{entry['name'].removeprefix('step-')}"
+            for run in runs
+            for entry in run["checkpoints"]
+            if entry["complete"]
+        ]
+        raise UsageError(
+            f"no complete checkpoint for --resume {wanted}; nothing was started",
+            evidence="complete: " + (", ".join(there[-10:]) if there else "none"),
+            way_out="orch launch   (from scratch)",
+        )
+    run_of, name = candidates[-1]
+    return f"{base}/runs/{run_of}/{contract.CHECKPOINTS}/{name}"

@@ -1,0 +1,234 @@
+"""Start a run that outlives this connection, and, when asked, wait until it got somewhere.
+
+Rule: "started" is said only once the wrapper holds live.lock and the training was exec'ed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import platform
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.errors import (
+    BusyError,
+    DeadlineError,
+    OutcomeUnknownError,
+    PreflightError,
+    RunFailedError,
+    UsageError,
+)
+from orchestrator.inventory.model import Payload, Target
+from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id, resolve_command
+from orchestrator.operations.checkpoints import find_checkpoint
+from orchestrator.operations.session import agent_session, release_lease, require_payload, take_lease
+from orchestrator.probes.log import find_traceback
+from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
+from orchestrator.probes.training import how_it_ended, parse_exit
+from orchestrator.reports.launch import LaunchReport
+from orchestrator.transport.tracing import Trace
+
+INSTANT_FAILURE_WATCH_S = 1.0
+FOREVER_S = 10 * 365 * 86400.0
+LOG_TAIL_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class WaitCondition:
+    kind: str
+    """first-step, step, end"""
+    step: int | None = None
+
+    def as_params(self) -> dict[str, object]:
+        return {"kind": self.kind} if self.step is None else {"kind": self.kind, "step": self.step}
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    settings: Mapping[str, object] = field(default_factory=dict)
+    wait: WaitCondition | None = None
+    timeout_s: float | None = None
+    resume: str | None = None
+    """None: start afresh; `last`, RUN or RUN:STEP."""
+
+
+def parse_condition(text: str) -> WaitCondition:
+    """Raises UsageError."""
+    if text in ("first-step", "end"):
+        return WaitCondition(text)
+    kind, colon, number = text.partition(":")
+    if kind == "step" and colon and number.isdecimal():
+        return WaitCondition("step", int(number))
+    raise UsageError(f"--wait takes first-step, step:N or end, not {text!r}", way_out="orch launch --wait step:100")
+
+
+async def launch(
+    target: Target,
+    request: LaunchRequest,
+    *,
+    on_started: Callable[[LaunchReport], None] | None = None,
+    on_status: Callable[[Mapping[str, Any]], None] | None = None,
+    trace: Trace | None = None,
+) -> LaunchReport:
+    """Raises PreflightError and BusyError (nothing started), RunFailedError (it ended badly), DeadlineError."""
+    payload = require_payload(target)
+    async with agent_session(target, trace) as session:
+        await take_lease(session, target)
+        facts = await _preflight(session, target, payload)
+        report = await _start(session, target, payload, facts, request)
+        # Whoever waits for the end must not keep others from `orch stop`.
+        await release_lease(session, target)
+        if on_started:
+            on_started(report)
+        if request.wait is not None:
+            report = await _wait(session, target, report, request, on_status)
+        elif report.ended is not None:
+            raise_if_failed(target, report.run_id, report.ended, report.log_tail)
+            report = replace(report, waited="end")
+    return report
+
+
+async def _preflight(session: AgentSession, target: Target, payload: Payload) -> Preflight:
+    """Raises BusyError for a live run, PreflightError naming every problem at once."""
+    answer, state = await asyncio.gather(
+        session.request(
+            "preflight",
+            base=target.base,
+            python=payload.python,
+            tmux_wanted=payload.session is not None,
+            devices=payload.devices,
+            paths=[path for path in (payload.data, payload.model) if path],
+            timeout_s=60.0,
+        ),
+        session.request("run_facts", base=target.base),
+    )
+    facts = parse_preflight(answer.header, state.header["release"])
+    if facts.live_run is not None:
+        raise _busy(target, facts.live_run)
+    found = find_problems(payload, facts)
+    if found:
+        raise PreflightError(
+            f"{target.name} is not ready for {payload.name}; nothing was started",
+            evidence="\n".join(problem.text for problem in found),
+            way_out="\n".join(dict.fromkeys(problem.way_out for problem in found if problem.way_out)),
+        )
+    return facts
+
+
+def _busy(target: Target, run_id: str) -> BusyError:
+    return BusyError(
+        f"a run is live on {target.name}; nothing was started",
+        evidence=f"run {run_id} holds {target.base}/live.lock",
+        way_out="orch status   to look at it\norch stop     to end it",
+    )
+
+
+async def _start(
+    session: AgentSession, target: Target, payload: Payload, facts: Preflight, request: LaunchRequest
+) -> LaunchReport:
+    now_s = time.time()
+    run_id = new_run_id(now_s, secrets.token_hex(2))
+    resume_from = await find_checkpoint(session, target, request.resume) if request.resume else None
+    spec = build_run_spec(
+        target,
+        payload,
+        run_id=run_id,
+        settings=request.settings,
+        resume_from=resume_from,
+        who=f"{getpass.getuser()}@{platform.node()}",
+        now_s=now_s,
+    )
+    reply = await session.request(
+        "start_run",
+        base=target.base,
+        run_id=run_id,
+        spec=spec,
+        argv=resolve_command(payload),
+        cwd=facts.release,
+        release=facts.release,
+        environment={**payload.variables, **cache_folders(target, payload)},
+        session=payload.session,
+        python=payload.python,
+        watch_s=INSTANT_FAILURE_WATCH_S,
+        timeout_s=60.0,
+    )
+    answer = reply.header
+    if not answer["started"]:
+        if answer["reason"] == "busy":
+            live = (answer.get("live") or {}).get("content") or {}
+            raise _busy(target, str(live.get("run_id") or "of another controller"))
+        raise PreflightError(
+            f"the training could not be started on {target.name}",
+            evidence=str((answer.get("start_error") or {}).get("message", "")),
+            way_out="see `command:` and `python:` of the payload in the inventory",
+        )
+    return LaunchReport(
+        target=target.name,
+        run_id=run_id,
+        pid=answer["pid"],
+        session=answer.get("session"),
+        release=facts.release or "",
+        resume_from=resume_from,
+        notes=notes(payload, facts),
+        ended=answer.get("ended"),
+        log_tail=answer.get("log_tail") or "",
+    )
+
+
+async def _wait(
+    session: AgentSession,
+    target: Target,
+    report: LaunchReport,
+    request: LaunchRequest,
+    on_status: Callable[[Mapping[str, Any]], None] | None,
+) -> LaunchReport:
+    condition = request.wait
+    assert condition is not None
+    timeout_s = request.timeout_s if request.timeout_s is not None else FOREVER_S
+    answer: dict[str, Any] = {}
+    async for reply in session.stream(
+        "wait_run", base=target.base, run_id=report.run_id, condition=condition.as_params(), wait_s=timeout_s
+    ):
+        if not reply.final and on_status and reply.header.get("status"):
+            on_status(reply.header["status"])
+        answer = reply.header
+    if answer["reason"] == "timeout":
+        raise DeadlineError(
+            f"run {report.run_id} did not get there within {timeout_s:g} s",
+            evidence="it goes on",
+            way_out="orch status   to look at it\norch stop     to end it",
+        )
+    facts = await session.request("run_facts", base=target.base, run_id=report.run_id, log_tail_bytes=LOG_TAIL_BYTES)
+    tail = facts.body.decode("utf-8", "replace")
+    if answer["reason"] == "ended_unknown":
+        raise OutcomeUnknownError(
+            f"run {report.run_id} is gone, and nobody recorded how it ended",
+            evidence=_last_lines(tail),
+            way_out="orch status",
+        )
+    run = facts.header["run"]
+    if answer["exit"] is not None:
+        raise_if_failed(target, report.run_id, answer["exit"], tail)
+    return replace(report, waited=condition.kind, status=answer["status"], ended=answer["exit"], result=run["result"])
+
+
+def raise_if_failed(target: Target, run_id: str, exit_record: Mapping[str, Any], log_tail: str) -> None:
+    """Raises RunFailedError with the whole traceback."""
+    ended = parse_exit(exit_record)
+    if ended is not None and ended.succeeded:
+        return
+    traceback = find_traceback(log_tail)
+    raise RunFailedError(
+        f"run {run_id} on {target.name} failed: {how_it_ended(ended) if ended else 'its record cannot be read'}",
+        evidence=traceback.text if traceback else _last_lines(log_tail),
+        way_out=f"orch logs {run_id}",
+    )
+
+
+def _last_lines(text: str, count: int = 20) -> str:
+    return "\n".join(text.splitlines()[-count:])

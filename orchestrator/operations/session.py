@@ -1,0 +1,67 @@
+"""One agent on one target for the length of one operation."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.agent.errors import AgentOpError
+from orchestrator.container.target import open_target
+from orchestrator.errors import BusyError, PreflightError
+from orchestrator.inventory.model import Payload, Target
+from orchestrator.transport.tracing import Trace
+
+
+def require_payload(target: Target) -> Payload:
+    """Raises PreflightError when the inventory gives this target nothing to run."""
+    if target.payload is None:
+        raise PreflightError(
+            f"{target.name} has no payload",
+            evidence="the inventory gives this target no `payload:`",
+            way_out=f"name one of the inventory's payloads in `payload:` of {target.name}",
+        )
+    return target.payload
+
+
+def interpreters(target: Target) -> list[str]:
+    """Where to look for a Python for the agent, best first (python3 is tried in any case)."""
+    named = [target.python, target.payload.python if target.payload else None]
+    return [python for python in named[:1] if python] + ["python3"] + [python for python in named[1:] if python]
+
+
+@asynccontextmanager
+async def agent_session(target: Target, trace: Trace | None) -> AsyncIterator[AgentSession]:
+    """Raises what the transport and the container raise; closes the agent and the connection in any case."""
+    transport = await open_target(target, trace=trace)
+    try:
+        session = await AgentSession.open(transport, pythons=interpreters(target))
+        try:
+            yield session
+        finally:
+            await session.close()
+    finally:
+        await transport.close()
+
+
+async def take_lease(session: AgentSession, target: Target) -> None:
+    """One writer per target; freed when the agent ends, however it does. Raises BusyError naming the holder."""
+    try:
+        await session.request(
+            "lease_acquire", base=target.base, who=getpass.getuser(), host=platform.node(), pid=os.getpid()
+        )
+    except AgentOpError as error:
+        if error.kind != "busy":
+            raise
+        raise BusyError(
+            f"another orch is changing {target.name}",
+            evidence=error.what,
+            way_out="wait for it to end; a holder that dies or is cut off frees the lease by itself",
+        ) from error
+
+
+async def release_lease(session: AgentSession, target: Target) -> None:
+    await session.request("lease_release", base=target.base)

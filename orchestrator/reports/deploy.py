@@ -1,0 +1,67 @@
+"""PURE: what a deploy or a rollback did, as facts and as lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.reports.table import bytes_text
+
+
+@dataclass(frozen=True)
+class DeployReport:
+    target: str
+    release: str
+    """Tree hash."""
+    previous: str | None
+    """Tree hash that was live before."""
+    files: int
+    bytes_total: int
+    files_sent: int
+    """With dry_run: that would be sent."""
+    bytes_sent: int
+    dry_run: bool
+    git_commit: str | None
+    git_branch: str | None
+    git_dirty_files: int | None
+    live_run: str | None
+    """A run that is live keeps its own release; None: nothing is live."""
+
+
+@dataclass(frozen=True)
+class RollbackReport:
+    target: str
+    release: str
+    previous: str | None
+    live_run: str | None
+
+
+def short(tree_hash: str | None) -> str:
+    return tree_hash[:12] if tree_hash else "-"
+
+
+def render_deploy(report: DeployReport) -> str:
+    sent = f"{report.files_sent} of {report.files} files, {bytes_text(report.bytes_sent)}"
+    if report.dry_run:
+        lines = [
+            f"{report.target}: would send {sent} as release {short(report.release)} (now {short(report.previous)})"
+        ]
+    elif report.release == report.previous:
+        lines = [f"{report.target}: release {short(report.release)} is live already; 0 bytes sent"]
+    else:
+        lines = [
+            f"{report.target}: release {short(report.release)} is live (was {short(report.previous)}); sent {sent}"
+        ]
+    if report.git_commit:
+        dirty = report.git_dirty_files
+        changed = "unchanged" if dirty == 0 else f"{dirty} changed file{'s' if dirty != 1 else ''}"
+        lines.append(f"  git {report.git_commit[:12]} on {report.git_branch or 'no branch'}, {changed}")
+    if report.live_run and not report.dry_run:
+        lines.append(f"  run {report.live_run} is live and keeps the release it was started from")
+    return "\n".join(lines)
+
+
+def render_rollback(report: RollbackReport) -> str:
+    text = f"{report.target}: release {short(report.release)} is live again (was {short(report.previous)})"
+    if report.live_run:
+        text += f"\n  run {report.live_run} is live and keeps the release it was started from"
+    return text

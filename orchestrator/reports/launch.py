@@ -1,0 +1,59 @@
+"""PURE: what a launch did, as facts and as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.probes.training import parse_status
+from orchestrator.reports.deploy import short
+from orchestrator.reports.status import render_training
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    target: str
+    run_id: str
+    pid: int
+    session: str | None
+    release: str
+    """Absolute path."""
+    resume_from: str | None
+    notes: tuple[str, ...]
+    ended: Mapping[str, Any] | None
+    """exit.json, when it has ended already."""
+    log_tail: str
+    waited: str | None = None
+    """The condition that was met; None: nobody waited."""
+    status: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+
+
+def render_started(report: LaunchReport) -> str:
+    release = short(report.release.rsplit("/", 1)[-1])
+    lines = [f"{report.target}: run {report.run_id} started (pid {report.pid}, release {release})"]
+    if report.resume_from:
+        lines.append(f"  goes on from {report.resume_from}")
+    if report.session:
+        lines.append(f"  session {report.session}: orch attach")
+    lines += [f"  note: {note}" for note in report.notes]
+    return "\n".join(lines)
+
+
+def render_waited(report: LaunchReport) -> str:
+    if report.waited == "end":
+        lines = [f"{report.target}: run {report.run_id} ended well"]
+        lines += [f"  {key.replace('_', ' ')}: {_value_text(value)}" for key, value in (report.result or {}).items()]
+        return "\n".join(lines)
+    return f"{report.target}: {render_progress(report.status or {})}"
+
+
+def render_progress(status: Mapping[str, Any]) -> str:
+    """status.json in one line."""
+    parsed = parse_status(status)
+    return render_training(parsed) if parsed else "running"
+
+
+def _value_text(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,156 @@
+"""PURE: one target's status as facts, as lines and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from orchestrator.ledger.records import RunRecord
+from orchestrator.probes.gpu import GpuFact
+from orchestrator.probes.text import one_line
+from orchestrator.probes.training import RunPhase, TrainingStatus, how_it_ended
+from orchestrator.reports.deploy import short
+from orchestrator.reports.table import DASH, bytes_text, duration_text, rate_text, render_rows
+from remote_payload import contract
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class StatusReport:
+    target: str
+    label: str
+    now_s: float | None
+    """The target's clock."""
+    run: RunRecord | None
+    release: str | None
+    """Absolute path of the live release."""
+    disk_free_bytes: int | None
+    gpus: tuple[GpuFact, ...] | None
+    gpu_error: str | None
+    traceback: str | None
+    """Whole, when the run failed."""
+    last_lines: tuple[str, ...]
+
+
+def render_status(report: StatusReport) -> str:
+    rows = [("run", _run_text(report)), *_training_rows(report)]
+    rows += [("session", _session_text(report.run)), ("release", _release_text(report))]
+    rows += [("GPUs", _gpu_text(report)), ("disk", f"{bytes_text(report.disk_free_bytes)} free")]
+    lines = [report.label, render_rows(rows, indent="  ")]
+    if report.run:
+        lines += [f"  note: {note}" for note in report.run.state.notes]
+    if report.traceback:
+        lines += ["", report.traceback]
+    elif report.last_lines:
+        lines += ["", *(f"  | {line}" for line in report.last_lines)]
+    return "\n".join(lines)
+
+
+def _run_text(report: StatusReport) -> str:
+    run = report.run
+    if run is None:
+        return "none yet"
+    state = run.state
+    if state.phase is RunPhase.RUNNING:
+        took = _since(report.now_s, run.created_at)
+        return f"{run.run_id} running for {took} (pid {state.pid if state.pid is not None else DASH})"
+    if state.phase is RunPhase.ENDED and state.exit:
+        took = _since(state.exit.ended_at, state.exit.started_at)
+        ago = _since(report.now_s, state.exit.ended_at)
+        how = "ended well" if state.exit.succeeded else f"failed: {how_it_ended(state.exit)}"
+        if stopped_with_checkpoint(run):
+            how = "was stopped and saved a checkpoint"
+        return f"{run.run_id} {how}, after {took}, {ago} ago"
+    return f"{run.run_id} {state.phase.value}: {'; '.join(state.evidence)}"
+
+
+def stopped_with_checkpoint(run: RunRecord) -> bool:
+    """Only a payload that speaks the contract means this by its exit code: it has said `stopping` before."""
+    ended = run.state.exit
+    said = run.status is not None and run.status.phase == "stopping"
+    return ended is not None and ended.exit_code == contract.EXIT_STOPPED_WITH_CHECKPOINT and said
+
+
+def _since(later: float | None, earlier: float | None) -> str:
+    return duration_text(later - earlier) if later is not None and earlier is not None else DASH
+
+
+def _training_rows(report: StatusReport) -> list[tuple[str, str]]:
+    run = report.run
+    if run is None:
+        return []
+    rows = []
+    if run.status is not None:
+        text = render_training(run.status)
+        if run.state.phase is RunPhase.RUNNING and report.now_s and run.status.updated_at:
+            text += f" (said {_since(report.now_s, run.status.updated_at)} ago)"
+        rows.append(("training", text))
+    if run.result:
+        rows += [("result", one_line(f"{key.replace('_', ' ')}: {_value(run.result[key])}")) for key in run.result]
+    if run.last_checkpoint:
+        rows.append(("checkpoint", run.last_checkpoint.name))
+    return rows
+
+
+def render_training(status: TrainingStatus) -> str:
+    """`training, step 120/700, loss 1.234, 12.3 Ktok/s, ETA 2 min 3 s`. What is not known is left out."""
+    parts = [status.phase or "running"]
+    if status.step is not None:
+        parts.append(f"step {status.step}" + (f"/{status.total_steps}" if status.total_steps is not None else ""))
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.3f}")
+    if status.tokens_per_s is not None:
+        parts.append(rate_text(status.tokens_per_s))
+    if status.eta_s is not None and status.phase == "training":
+        parts.append(f"ETA {duration_text(status.eta_s)}")
+    if status.detail:
+        parts.append(status.detail)
+    return ", ".join(parts)
+
+
+def _session_text(run: RunRecord | None) -> str:
+    if run is None or run.session is None:
+        return DASH
+    session = run.session
+    if session.present is None:
+        return f"{session.name}: not known ({session.note or DASH})"
+    return f"{session.name}: orch attach" if session.present else f"{session.name}: closed"
+
+
+def _release_text(report: StatusReport) -> str:
+    if report.release is None:
+        return "nothing deployed"
+    current = report.release.rsplit("/", 1)[-1]
+    text = short(current)
+    of_run = report.run.release.rsplit("/", 1)[-1] if report.run and report.run.release else None
+    if of_run and of_run != current:
+        text += f" (the run's: {short(of_run)})"
+    return text
+
+
+def _gpu_text(report: StatusReport) -> str:
+    if report.gpus is None:
+        return report.gpu_error or DASH
+    used = [DASH if gpu.memory_used_mib is None else str(gpu.memory_used_mib) for gpu in report.gpus]
+    return f"{len(report.gpus)}, MiB used: {' '.join(used)}" if used else "none"
+
+
+def _value(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def status_record(report: StatusReport) -> dict[str, Any]:
+    """For --json. Unknown is null."""
+    return {"schema": SCHEMA, **_plain(asdict(report))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,254 @@
+"""Every verb on a lab, with a script that knows nothing of orch: what users type, and what they are told."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.lab.surface import Lab
+from tests.lab.place import Place, said
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("real_lab", marks=pytest.mark.real_lab),
+        pytest.param("embedded_lab", marks=pytest.mark.lab),
+    ]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    lab: Lab = request.getfixturevalue(request.param)
+    place = Place(lab, tmp_path, f"t{next(numbers)}")
+    yield place
+    place.clean()
+
+
+def eventually(true: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_a_foreign_script_is_deployed_launched_and_recorded(place: Place) -> None:
+    assert "is live (was -)" in place.ok("deploy")
+    assert "ended well" in place.ok("launch", "--wait", "end")
+    status = place.status()
+    assert status["run"]["state"]["phase"] == "ended"
+    assert status["run"]["state"]["exit"]["exit_code"] == 0
+    assert status["last_lines"][-1] == "step 3 loss 0.3333 12.5 Ktok/s"
+    assert place.ok("logs").splitlines() == [f"step {n} loss {1 / n:.4f} 12.5 Ktok/s" for n in (1, 2, 3)]
+    assert place.ok("logs", "-n", "1") == "step 3 loss 0.3333 12.5 Ktok/s\n"
+    pulled = place.folder / "pulled"
+    place.ok("pull", "--to", str(pulled))
+    assert (pulled / "run.log").read_text() == place.ok("logs")
+    assert {"run.json", "exit.json", "wrapper.json"} <= {path.name for path in pulled.iterdir()}
+
+
+def test_a_crash_shows_the_whole_traceback_and_its_own_exit_code(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "3", "0.01", "fail"])
+    place.ok("deploy")
+    done = place.orch("launch", "--wait", "end")
+    assert done.returncode == 11
+    for text in (said(done), place.ok("status")):
+        assert "exit code 1" in text
+        assert "Traceback (most recent call last):" in text
+        assert "in main" in text and "in inner" in text
+        assert "ValueError: the loss is nan: ü€" in text
+
+
+def test_an_instant_failure_is_told_without_waiting_for_it(place: Place) -> None:
+    place.write(command=["python3", "missing.py"])
+    place.ok("deploy")
+    done = place.orch("launch")
+    assert done.returncode == 11
+    assert "No such file or directory" in said(done)
+
+
+def test_a_program_that_is_not_there_starts_nothing(place: Place) -> None:
+    place.write(command=["./no-such-program"])
+    place.ok("deploy")
+    done = place.orch("launch")
+    assert done.returncode == 10
+    assert "no-such-program" in said(done)
+
+
+def test_a_live_run_is_never_harmed_by_deploy_and_launch(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "100000", "0.02"])
+    place.ok("deploy")
+    place.ok("launch")
+    before = place.status()["run"]
+    (place.payload / "foreign.py").write_text("raise SystemExit('the new release')\n")
+    assert f"run {before['run_id']} is live" in place.ok("deploy")
+    done = place.orch("launch")
+    assert done.returncode == 9
+    assert before["run_id"] in said(done) and "orch stop" in said(done)
+    after = place.status()["run"]
+    assert (after["run_id"], after["state"]) == (before["run_id"], before["state"])
+    assert "stopped (killed by SIGTERM)" in place.ok("stop")
+    assert "nothing is live" in place.ok("stop")
+    assert place.orch("launch").returncode == 11
+
+
+def test_a_run_outlives_a_controller_that_is_killed(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "100000", "0.02"])
+    place.ok("deploy")
+    client = place.popen("launch", "--wait", "end")
+    eventually(lambda: place.status()["run"] is not None, "no run came up")
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    size = place.status()["run"]["log_size_bytes"]
+    eventually(lambda: place.status()["run"]["log_size_bytes"] > size, "the log does not grow")
+    assert place.status()["run"]["state"]["phase"] == "running"
+    place.ok("stop")
+
+
+def test_ctrl_c_says_what_goes_on(place: Place, tmp_path: Path) -> None:
+    place.write(command=["python3", "foreign.py", "100000", "0.02"])
+    place.ok("deploy")
+    with (tmp_path / "said").open("wb+") as text:
+        client = place.popen("launch", "--wait", "end", stdout=text, stderr=text)
+        eventually(lambda: b"started" in (tmp_path / "said").read_bytes(), "it did not start")
+        client.send_signal(signal.SIGINT)
+        assert client.wait(20) == 130
+    assert b"goes on" in (tmp_path / "said").read_bytes()
+    assert place.status()["run"]["state"]["phase"] == "running"
+
+
+def test_stop_without_kill_leaves_a_deaf_training_and_names_it(place: Place) -> None:
+    (place.payload / "deaf.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf')\ntime.sleep(600)\n"
+    )
+    place.write(command=["python3", "deaf.py"])
+    place.ok("deploy")
+    place.ok("launch")
+    eventually(lambda: place.ok("logs") == "deaf\n", "it does not speak")
+    done = place.orch("stop", "--timeout", "0.5")
+    assert done.returncode == 12
+    assert "deaf.py" in said(done) and "--kill" in said(done)
+    assert place.status()["run"]["state"]["phase"] == "running"
+    assert "SIGKILL" in place.ok("stop", "--timeout", "0.5", "--kill")
+
+
+def test_waiting_has_an_end(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "100000", "0.02"])
+    place.ok("deploy")
+    done = place.orch("launch", "--wait", "end", "--timeout", "0.5")
+    assert done.returncode == 12
+    assert "it goes on" in said(done)
+
+
+def test_follow_ends_with_the_run(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "40", "0.05"])
+    place.ok("deploy")
+    place.ok("launch")
+    assert len(place.ok("logs", "-f").splitlines()) == 40
+
+
+def test_only_what_changed_travels_and_rollback_goes_back(place: Place) -> None:
+    for number in range(20):
+        (place.payload / f"data{number}").write_bytes(bytes([number]) * 50_000)
+    assert "would send 21 of 21 files" in place.ok("deploy", "--dry-run")
+    assert "nothing has been deployed" in said(place.orch("launch"))
+    place.ok("deploy")
+    first = place.status()["release"]
+    assert "0 bytes sent" in place.ok("deploy")
+    (place.payload / "data7").write_bytes(b"changed")
+    assert "sent 1 of 21 files, 7 B" in place.ok("deploy")
+    assert place.status()["release"] != first
+    place.ok("rollback")
+    assert place.status()["release"] == first
+    place.ok("rollback")
+    assert place.status()["release"] != first
+
+
+def test_what_leads_out_of_the_payload_is_refused(place: Place) -> None:
+    place.ok("deploy")
+    before = place.status()["release"]
+    (place.payload / "out").symlink_to("/etc/passwd")
+    done = place.orch("deploy")
+    assert done.returncode == 13
+    assert "out" in said(done)
+    assert place.status()["release"] == before
+
+
+def test_exec_hands_on_code_streams_and_words(place: Place) -> None:
+    done = place.orch("exec", "--", "sh", "-c", 'printf "%s|" "$@"; cat; exit 7', "sh", "a b", "$HOME", "", "ü\n*")
+    assert done.returncode == 7
+    assert done.stdout == "a b|$HOME||ü\n*|".encode()
+    data = bytes(range(256)) * 1000
+    assert place.orch("exec", "--", "cat", stdin=data).stdout == data
+
+
+def test_each_command_starts_pct_once(place: Place) -> None:
+    place.ok("deploy")
+    for words in (
+        ["deploy"],
+        ["launch", "--wait", "end"],
+        ["status"],
+        ["logs"],
+        ["exec", "--", "true"],
+        ["pull"],
+        ["stop"],
+    ):
+        before = place.lab.pct_starts()
+        place.ok(*words)
+        assert place.lab.pct_starts() - before == 1, words
+
+
+def test_a_stopped_container_is_named_with_its_way_out(place: Place) -> None:
+    place.lab.stop_container()
+    try:
+        done = place.orch("status")
+    finally:
+        place.lab.start_container()
+    assert done.returncode == 7
+    assert "not running" in said(done) and "pct start 200" in said(done)
+
+
+def test_a_missing_container_is_named(place: Place) -> None:
+    place.write(target={"id": 999}, command=["true"])
+    done = place.orch("status")
+    assert done.returncode == 7
+    assert "999" in said(done) and "does not exist" in said(done)
+
+
+def test_an_unknown_host_key_shows_the_trust_line(place: Place) -> None:
+    place.write(host={"known_hosts": str(place.folder / "empty_known_hosts")}, command=["true"])
+    done = place.orch("status")
+    assert done.returncode == 5
+    assert "orch trust " in said(done)
+    trusted = place.orch("trust", "ct200", "--yes")
+    assert trusted.returncode == 0 and "SHA256:" in said(trusted)
+    place.ok("status")
+
+
+def test_without_tmux_the_run_has_no_window_and_says_so(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "3", "0.05"], session="window")
+    place.ok("deploy")
+    place.lab.hide_program("tmux")
+    try:
+        assert "tmux is not installed" in place.ok("launch", "--wait", "end")
+    finally:
+        place.lab.show_program("tmux")
+
+
+def test_without_python_it_says_so_and_exec_and_logs_still_work(place: Place) -> None:
+    place.write(target={"python": "python3"}, command=["sh", "-c", "echo said"])
+    place.ok("deploy")
+    place.ok("launch", "--wait", "end")
+    place.lab.hide_program("python3")
+    try:
+        done = place.orch("status")
+        logs = place.orch("logs")
+        inside = place.inside("echo", "here")
+    finally:
+        place.lab.show_program("python3")
+    assert done.returncode == 7 and "no Python 3.8 or newer" in said(done)
+    assert logs.stdout == b"said\n" and inside == "here\n"
