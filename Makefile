@@ -61,6 +61,7 @@ lint: $(READY)
 	@ruff format --check .
 	ruff check .
 	mypy
+	MYPYPATH=remote_payload mypy --explicit-package-bases remote_payload
 
 FAST := tests/test_architecture.py tests/unit tests/contract
 SLOW := $(wildcard tests/payload tests/lab)

@@ -1,0 +1,108 @@
+"""Checkpoints: step-<n>/ with the drafter's weights and everything else the next step depends on.
+
+Rule: a folder without the marker does not count. It is written beside, flushed, marked, then renamed into place.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List
+
+import contract
+import torch
+from safetensors.torch import load_file, save_file
+
+WEIGHTS = "model.safetensors"
+TRAINING_STATE = "training_state.pt"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be resumed from."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    folder: Path
+    step: int
+    weights: Dict[str, torch.Tensor]
+    optimizer: Dict[str, Any]
+    scheduler: Dict[str, Any]
+    random_state: torch.Tensor
+    settings: Dict[str, Any]
+    """Flat, as resolved by the run that wrote it."""
+    prepared: Path
+    """The folder with the target and the text it was trained on."""
+
+
+def save_checkpoint(
+    parent: Path,
+    *,
+    step: int,
+    drafter: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scheduler: Any,
+    settings: Dict[str, Any],
+    prepared: Path,
+    keep: int,
+) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    final = parent / f"step-{step}"
+    if (final / contract.CHECKPOINT_MARKER).exists():
+        return final
+    fresh = parent / f".step-{step}.{os.getpid()}"
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(final, ignore_errors=True)
+    fresh.mkdir()
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in drafter.state_dict().items()}
+    save_file(weights, str(fresh / WEIGHTS), metadata={"format": "pt"})
+    state = {
+        "step": step,
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "random_state": torch.get_rng_state(),
+        "settings": settings,
+        "prepared": os.path.relpath(prepared, parent),
+    }
+    torch.save(state, fresh / TRAINING_STATE)
+    (fresh / contract.CHECKPOINT_MARKER).touch()
+    for path in [*fresh.iterdir(), fresh]:
+        _flush(path)
+    os.replace(fresh, final)
+    _flush(parent)
+    for old in complete_steps(parent)[:-keep]:
+        shutil.rmtree(parent / f"step-{old}")
+    return final
+
+
+def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint:
+    """Raises CheckpointError."""
+    if not (folder / contract.CHECKPOINT_MARKER).exists():
+        raise CheckpointError(f"{folder} is not a complete checkpoint: no {contract.CHECKPOINT_MARKER} in it")
+    state = torch.load(folder / TRAINING_STATE, map_location=device, weights_only=True)
+    return Checkpoint(
+        folder=folder,
+        step=int(state["step"]),
+        weights=load_file(str(folder / WEIGHTS), device=str(device)),
+        optimizer=state["optimizer"],
+        scheduler=state["scheduler"],
+        random_state=state["random_state"].cpu(),
+        settings=state["settings"],
+        prepared=(folder.resolve().parent / state["prepared"]).resolve(),
+    )
+
+
+def complete_steps(parent: Path) -> List[int]:
+    """Ascending."""
+    marked = [path.parent.name for path in parent.glob(f"step-*/{contract.CHECKPOINT_MARKER}")]
+    return sorted(int(name[len("step-") :]) for name in marked)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

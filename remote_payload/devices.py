@@ -1,0 +1,70 @@
+"""Which device the roles run on.
+
+Rule: a machine with GPUs never falls back to its CPU by itself; a GPU torch cannot use is an error that names it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Dict
+
+import torch
+
+GPU_NODE = "/dev/nvidia0"
+
+
+class DeviceError(RuntimeError):
+    """The wanted device cannot be used."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    device: torch.device
+    note: str
+    """One line for the log: who shares what."""
+
+
+def choose_device(wanted: str, *, cuda_works: bool, gpu_node_exists: bool) -> torch.device:
+    """Raises DeviceError."""
+    if wanted == "cpu":
+        return torch.device("cpu")
+    if cuda_works:
+        return torch.device("cuda", 0)
+    if gpu_node_exists:
+        build = torch.version.cuda or "no CUDA at all"
+        raise DeviceError(
+            f"{GPU_NODE} is there, but torch {torch.__version__} (built for {build}) cannot use it; "
+            f"install a CUDA build of torch that fits the driver, or set device=cpu to use the CPU on purpose"
+        )
+    if wanted == "cuda":
+        raise DeviceError(f"device=cuda, but this machine has no {GPU_NODE} and torch {torch.__version__} sees no GPU")
+    return torch.device("cpu")
+
+
+def place(wanted: str, *, targets: int, drafters: int) -> Placement:
+    """Raises DeviceError."""
+    device = choose_device(wanted, cuda_works=torch.cuda.is_available(), gpu_node_exists=os.path.exists(GPU_NODE))
+    asked = f"asked for {targets} target(s) and {drafters} drafter(s)"
+    served = "one target thread and one drafter serve them"
+    where = f"{os.cpu_count()} CPU cores" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return Placement(device, f"device {device}: {asked}; {served}, sharing {where}")
+
+
+def runtime_facts(placement: Placement) -> Dict[str, Any]:
+    import platform
+
+    import tokenizers
+    import transformers
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "transformers": transformers.__version__,
+        "tokenizers": tokenizers.__version__,
+        "device": str(placement.device),
+        "device_name": torch.cuda.get_device_name(placement.device) if placement.device.type == "cuda" else None,
+        "cpu_cores": os.cpu_count(),
+        "placement": placement.note,
+    }

@@ -1,0 +1,83 @@
+"""The target's side of the hand-off: a thread that turns sequences into batches with hidden states.
+
+Rule: which sequences and anchors a step gets depends on the seed and the step alone, so a resumed run sees exactly what
+an uninterrupted one would. Whatever goes wrong in the thread is raised in the drafter at its next `get`.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import torch
+from anchors import choose_anchors
+from config import Config
+from prepare import Sequences
+from queues import ByteQueue, Closed
+from target import Target
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    step: int
+    tokens: Tensor
+    """[B, T]"""
+    length: Tensor
+    """[B]"""
+    anchors: Tensor
+    """[B, N]"""
+    kept: Tensor
+    """[B, N]"""
+    features: Tensor
+    """[B, T, K*H], the target's hidden states"""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(int(part.nbytes) for part in (self.features, self.tokens, self.anchors, self.kept))
+
+
+def rows_of_step(step: int, batch: int, rows: int, seed: int) -> Tensor:
+    """Row numbers for a step (from 1): every row once an epoch, in an order drawn anew for each epoch."""
+    wanted = range((step - 1) * batch, step * batch)
+    orders = {}
+    for epoch in {index // rows for index in wanted}:
+        orders[epoch] = torch.randperm(rows, generator=_chance(seed, epoch, 1))
+    return torch.stack([orders[index // rows][index % rows] for index in wanted])
+
+
+def make_batch(step: int, sequences: Sequences, target: Target, config: Config) -> Batch:
+    rows = rows_of_step(step, config.train.batch, len(sequences.tokens), config.seed)
+    device = target.embed.weight.device
+    tokens, length = sequences.tokens[rows], sequences.length[rows]
+    anchors, kept = choose_anchors(sequences.first[rows], length, config.train.anchors, _chance(config.seed, step, 2))
+    tokens = tokens.to(device)
+    return Batch(step, tokens, length.to(device), anchors.to(device), kept.to(device), target.features(tokens))
+
+
+class TargetThread(threading.Thread):
+    """Makes the batches of steps first_step .. config.steps, then closes the queue."""
+
+    def __init__(
+        self, queue: ByteQueue[Batch], sequences: Sequences, target: Target, config: Config, first_step: int
+    ) -> None:
+        super().__init__(name="target-0", daemon=True)
+        self._queue, self._sequences, self._target, self._config = queue, sequences, target, config
+        self._first_step = first_step
+
+    def run(self) -> None:
+        torch.set_num_threads(self._config.threads)
+        try:
+            for step in range(self._first_step, self._config.steps + 1):
+                batch = make_batch(step, self._sequences, self._target, self._config)
+                self._queue.put(batch, batch.size_bytes)
+        except Closed:
+            return
+        except BaseException as error:
+            self._queue.close(error)
+        else:
+            self._queue.close()
+
+
+def _chance(seed: int, number: int, stream: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed * 1_000_003 + number) * 8 + stream)

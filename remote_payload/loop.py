@@ -1,0 +1,167 @@
+"""The drafter's training loop.
+
+Rule: reads top to bottom; a step is a function of the batch and the state before it, and of nothing else, so a run
+resumed from a checkpoint equals the uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import contract
+import torch
+from attention import dense_mask
+from checkpoint import Checkpoint, save_checkpoint
+from config import Config
+from drafter import Drafter
+from feed import Batch, TargetThread
+from loss import BlockLoss, block_labels, block_loss
+from prepare import Prepared
+from progress import Progress
+from queues import ByteQueue
+from stopping import StopRequest
+from target import Target
+
+THREAD_END_S = 60.0
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on: a loss that is not a number, a parameter that does not learn."""
+
+
+def train_drafter(
+    config: Config,
+    folder: Path,
+    prepared: Prepared,
+    drafter: Drafter,
+    resumed: Optional[Checkpoint],
+    progress: Progress,
+    stop: StopRequest,
+) -> bool:
+    """True when all steps are done, False when stopped before; a checkpoint is saved either way.
+
+    Raises TrainingError, and whatever went wrong in the target thread.
+    """
+    optimizer = torch.optim.AdamW(
+        drafter.parameters(), lr=config.train.learning_rate, weight_decay=config.train.weight_decay
+    )
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: learning_rate_share(done, config))
+    step = 0
+    if resumed is not None:
+        drafter.load_state_dict(resumed.weights)
+        optimizer.load_state_dict(resumed.optimizer)
+        scheduler.load_state_dict(resumed.scheduler)
+        torch.set_rng_state(resumed.random_state)
+        step = resumed.step
+    first_step = step + 1
+
+    def save() -> None:
+        save_checkpoint(
+            folder / contract.CHECKPOINTS,
+            step=step,
+            drafter=drafter,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            settings=config.flat(),
+            prepared=prepared.folder,
+            keep=config.checkpoint.keep,
+        )
+
+    queue: ByteQueue[Batch] = ByteQueue(int(config.queue.max_mib * 2**20))
+    target_thread = TargetThread(queue, prepared.sequences, prepared.target, config, first_step)
+    progress.start_training(step, config.steps)
+    began = time.monotonic()
+    target_thread.start()
+    try:
+        drafter.train()
+        while step < config.steps and not stop.asked:
+            batch = queue.get()
+            outcome = step_loss(batch, prepared.target, drafter, prepared.vocabulary.mask_id, config)
+            loss = outcome.loss.item()
+            if not math.isfinite(loss):
+                raise TrainingError(f"the loss of step {batch.step} is {loss}; the last checkpoint is still good")
+            outcome.loss.backward()
+            if batch.step == first_step:
+                check_gradients(drafter)
+            gradient_norm = torch.nn.utils.clip_grad_norm_(drafter.parameters(), config.train.gradient_clip)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad(set_to_none=True)
+            step = batch.step
+
+            progress.step(step, config.steps, int(batch.length.sum()), loss)
+            if step % config.log.every_steps == 0 or step in (first_step, config.steps):
+                facts = line_facts(outcome, float(gradient_norm), scheduler.get_last_lr()[0], queue, began)
+                progress.line(step, config.steps, loss, facts)
+            if step % config.checkpoint.every_steps == 0 and step < config.steps:
+                progress.phase("checkpointing")
+                save()
+                progress.phase("training")
+    finally:
+        queue.close()
+        target_thread.join(THREAD_END_S)
+
+    progress.phase("stopping" if stop.asked else "checkpointing")
+    save()
+    progress.say(f"checkpoint: {folder / contract.CHECKPOINTS / f'step-{step}'}")
+    return not stop.asked
+
+
+def step_loss(batch: Batch, target: Target, drafter: Drafter, mask_id: int, config: Config) -> BlockLoss:
+    """The forward pass: every kept block of the batch at once."""
+    width = config.block_size
+    rows, blocks = batch.anchors.shape
+    length = batch.tokens.shape[1]
+    device = batch.tokens.device
+
+    block_tokens = torch.full((rows, blocks, width), mask_id, device=device)
+    block_tokens[:, :, 0] = batch.tokens.gather(1, batch.anchors)
+    block_positions = (batch.anchors[..., None] + torch.arange(width, device=device)).flatten(1)
+    context_positions = torch.arange(length, device=device).expand(rows, -1)
+
+    context = drafter.read_context(batch.features, context_positions)
+    mask = dense_mask(batch.anchors, batch.kept, context=length, width=width)
+    hidden = drafter(target.embed(block_tokens.flatten(1)), block_positions, context, mask)
+
+    labels, supervised = block_labels(batch.tokens, batch.length, batch.anchors, batch.kept, width)
+    return block_loss(
+        hidden.unflatten(1, (blocks, width)),
+        labels,
+        supervised,
+        target.to_logits,
+        decay=config.train.loss_decay,
+        chunk_blocks=config.train.loss_chunk_blocks,
+    )
+
+
+def learning_rate_share(done: int, config: Config) -> float:
+    """Linear warm-up, then a cosine to zero. `done` steps are behind."""
+    warmup = max(1, round(config.train.warmup * config.steps))
+    if done < warmup:
+        return (done + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - warmup) / max(1, config.steps - warmup))))
+
+
+def check_gradients(drafter: Drafter) -> None:
+    """A layer that silently gets no gradient trains nothing while the loss still falls. Raises TrainingError."""
+    silent = [name for name, p in drafter.named_parameters() if p.grad is None or not bool(p.grad.any())]
+    if silent:
+        raise TrainingError(f"{len(silent)} parameters got no gradient in the first step: {', '.join(silent[:5])}")
+
+
+def line_facts(
+    outcome: BlockLoss, gradient_norm: float, learning_rate: float, queue: ByteQueue[Batch], began: float
+) -> Dict[str, Any]:
+    elapsed_s = max(time.monotonic() - began, 1e-9)
+    return {
+        "accuracy": float(outcome.accuracy),
+        "simulated_acceptance": float(outcome.simulated_acceptance),
+        "gradient_norm": gradient_norm,
+        "learning_rate": learning_rate,
+        "drafter_wait_share": queue.get_wait_s / elapsed_s,
+        "target_wait_share": queue.put_wait_s / elapsed_s,
+        "queue_bytes": queue.bytes_held,
+    }

@@ -1,0 +1,85 @@
+"""What the run says of itself: lines in the log and the contract's files.
+
+Rule: the log line and the files say the same; status.json is rewritten at most twice a second, phases always.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Deque, Dict, Optional, Tuple
+
+import contract
+
+STATUS_EVERY_S = 0.5
+WINDOW_S = 390.0
+"""Throughput over shorter windows varies too much to compare runs by."""
+
+
+class Progress:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._status = contract.Status(phase="loading")
+        self._written_at = float("-inf")
+        self._window: Deque[Tuple[float, int]] = deque()
+        self._last_line: Tuple[float, int] = (time.monotonic(), 0)
+        self._tokens = 0
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+    def phase(self, name: str, detail: Optional[str] = None) -> None:
+        self._update(force=True, phase=name, detail=detail)
+
+    def detail(self, detail: str) -> None:
+        self._update(detail=detail)
+
+    def runtime(self, facts: Dict[str, Any]) -> None:
+        contract.write_json(self.folder / contract.RUNTIME, {"schema": contract.SCHEMA_VERSION, **facts})
+
+    def result(self, facts: Dict[str, Any]) -> None:
+        contract.write_json(self.folder / contract.RESULT, {"schema": contract.SCHEMA_VERSION, **facts})
+
+    def start_training(self, step: int, total_steps: int) -> None:
+        now = time.monotonic()
+        self._window.append((now, 0))
+        self._last_line = (now, 0)
+        self._update(force=True, phase="training", step=step, total_steps=total_steps, detail=None)
+
+    def step(self, step: int, total_steps: int, tokens: int, loss: float) -> None:
+        """After every step. `tokens` went through the drafter as context in this step."""
+        now = time.monotonic()
+        self._tokens += tokens
+        self._window.append((now, self._tokens))
+        while now - self._window[0][0] > WINDOW_S:
+            self._window.popleft()
+        spent_s = now - self._window[0][0]
+        rate = (self._tokens - self._window[0][1]) / spent_s if spent_s > 0 else None
+        per_step_s = spent_s / max(1, len(self._window) - 1)
+        self._update(
+            step=step,
+            total_steps=total_steps,
+            loss=loss,
+            tokens_per_s=rate,
+            eta_s=per_step_s * (total_steps - step),
+        )
+
+    def line(self, step: int, total_steps: int, loss: float, facts: Dict[str, Any]) -> None:
+        """One log line and one metrics record; the rate is that since the line before."""
+        now = time.monotonic()
+        spent_s = max(now - self._last_line[0], 1e-9)
+        rate = (self._tokens - self._last_line[1]) / spent_s
+        self._last_line = (now, self._tokens)
+        self.say(f"step {step}/{total_steps} loss {loss:.3f} {rate / 1000:.1f} Ktok/s")
+        record = {"time": time.time(), "step": step, "loss": loss, "tokens_per_s": rate, **facts}
+        with (self.folder / contract.METRICS).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record, sort_keys=True) + "\n")
+
+    def _update(self, *, force: bool = False, **changes: Any) -> None:
+        now = time.monotonic()
+        self._status = contract.Status(**{**self._status.__dict__, **changes, "updated_at": time.time()})
+        if force or now - self._written_at >= STATUS_EVERY_S:
+            contract.write_json(self.folder / contract.STATUS, self._status)
+            self._written_at = now

@@ -1,0 +1,152 @@
+"""The frozen target: the model being served, whose hidden states the drafter reads and whose tokens it predicts.
+
+Rule: nothing here has a gradient except while `train_target` makes the tiny one; a given model folder is never changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, List, Tuple
+
+import torch
+from config import TargetConfig
+from drafter import DrafterShape
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging as transformers_logging
+
+LONGEST_SEQUENCE = 4096
+ROPE_THETA = 10000.0
+
+transformers_logging.disable_progress_bar()
+
+
+def build_target_layer_ids(target_layers: int, draft_layers: int) -> List[int]:
+    """0-based decoder layers whose OUTPUT is read, spread from the second to the third from the end."""
+    if draft_layers == 1:
+        return [target_layers // 2]
+    start, end = 1, target_layers - 3
+    return [round(start + i * (end - start) / (draft_layers - 1)) for i in range(draft_layers)]
+
+
+class Target:
+    """One thread at a time may run it; `embed` and `to_logits` only read weights and may be used beside it."""
+
+    def __init__(self, model: Any, draft_layers: int) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.layer_ids = build_target_layer_ids(model.config.num_hidden_layers, draft_layers)
+        if len(set(self.layer_ids)) != draft_layers:
+            raise ValueError(f"{model.config.num_hidden_layers} target layers give {self.layer_ids}: not all different")
+        self.embed: nn.Embedding = model.get_input_embeddings()
+        self.to_logits: nn.Linear = model.get_output_embeddings()
+
+    def drafter_shape(self, *, intermediate_size: int) -> DrafterShape:
+        config = self.model.config
+        return DrafterShape(
+            hidden_size=config.hidden_size,
+            intermediate_size=intermediate_size,
+            layers=len(self.layer_ids),
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_size=config.head_dim,
+            selected_layers=len(self.layer_ids),
+            rope_theta=float(config.rope_parameters["rope_theta"]),
+            norm_epsilon=float(config.rms_norm_eps),
+        )
+
+    @torch.no_grad()
+    def features(self, tokens: Tensor) -> Tensor:
+        """tokens [B, S] -> hidden states of the selected layers side by side, [B, S, K*H]."""
+        return self._select(self.model.model(tokens, use_cache=False, output_hidden_states=True).hidden_states)
+
+    @torch.no_grad()
+    def advance(self, tokens: Tensor, cache: DynamicCache) -> Tuple[Tensor, Tensor]:
+        """New tokens [B, T] after what the cache holds -> greedy next tokens [B, T], features [B, T, K*H]."""
+        out = self.model.model(tokens, None, None, cache, use_cache=True, output_hidden_states=True)
+        best: Tensor = self.to_logits(out.last_hidden_state).argmax(-1)
+        return best, self._select(out.hidden_states)
+
+    def _select(self, hidden_states: Tuple[Tensor, ...]) -> Tensor:
+        # hidden_states[0] is the embedding, so the output of layer i is at i + 1.
+        return torch.cat([hidden_states[i + 1] for i in self.layer_ids], dim=-1)
+
+
+def new_cache() -> DynamicCache:
+    return DynamicCache()
+
+
+def new_model(config: TargetConfig, vocabulary: int, seed: int) -> Any:
+    torch.manual_seed(seed)
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=vocabulary,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.kv_heads,
+            head_dim=config.head_size,
+            max_position_embeddings=LONGEST_SEQUENCE,
+            rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
+            tie_word_embeddings=True,
+            attn_implementation="sdpa",
+        )
+    )
+
+
+def load_model(folder: Path) -> Any:
+    """A Qwen3 model folder as transformers writes it. Raises OSError or ValueError from transformers."""
+    return Qwen3ForCausalLM.from_pretrained(str(folder), local_files_only=True, attn_implementation="sdpa")
+
+
+def train_target(
+    model: Any,
+    tokens: Tensor,
+    length: Tensor,
+    config: TargetConfig,
+    seed: int,
+    on_step: Callable[[int, float], None],
+) -> None:
+    """Next-token training of the tiny target on rows [N, T] of which `length` tokens count."""
+    chance = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=config.learning_rate, total_steps=config.steps + 1, pct_start=0.1
+    )
+    position = torch.arange(tokens.shape[1] - 1)
+    model.train()
+    for step in range(1, config.steps + 1):
+        rows = torch.randint(tokens.shape[0], (config.batch,), generator=chance)
+        batch = tokens[rows].to(model.device)
+        counted = (position[None] < (length[rows] - 1)[:, None]).to(model.device)
+        logits = model(batch[:, :-1], use_cache=False).logits
+        loss = functional.cross_entropy(logits[counted], batch[:, 1:][counted])
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+        on_step(step, loss.item())
+
+
+@torch.no_grad()
+def continue_greedily(
+    target: Target, prompts: Tensor, total: int, end_id: int, on_token: Callable[[], None]
+) -> Tuple[Tensor, Tensor]:
+    """prompts [B, P] -> tokens [B, total] and the length of each row; rows end at `end_id`, which counts."""
+    cache = new_cache()
+    tokens = [prompts]
+    best, _ = target.advance(prompts, cache)
+    newest = best[:, -1:]
+    ended = newest == end_id
+    length = torch.full((prompts.shape[0],), prompts.shape[1] + 1, device=prompts.device)
+    tokens.append(newest)
+    while sum(part.shape[1] for part in tokens) < total:
+        on_token()
+        best, _ = target.advance(newest, cache)
+        newest = torch.where(ended, end_id, best[:, -1:])
+        length += (~ended).squeeze(1)
+        ended |= newest == end_id
+        tokens.append(newest)
+    return torch.cat(tokens, dim=1), length

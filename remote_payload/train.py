@@ -1,0 +1,128 @@
+"""Trains a DFlash drafter: `python train.py`, in a run's folder given by ORCH_RUN_DIR or in one of its own.
+
+Rule: the whole run reads top to bottom in `run`, its steps in loop.py; what each line does is in the module it names.
+
+Shutdown order: the first SIGTERM lets the current step end; the queue is closed, which ends the target thread; the
+drafter saves a checkpoint; exit code 3. Before there is anything to save, a stop leaves with 143. A second SIGTERM ends
+the process at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Optional, Tuple
+
+import contract
+from config import Config, ConfigError, differences_that_forbid_resume, load_config
+from progress import Progress
+from stopping import StopAsked, StopRequest
+
+EXIT_STOPPED_EMPTY_HANDED = 143
+"""128 + SIGTERM: stopped on request, and there is no checkpoint."""
+
+
+def main() -> int:
+    stop = StopRequest()
+    stop.install()
+    folder, spec = find_run()
+    progress = Progress(folder)
+    progress.phase("loading")
+    try:
+        config = load_config(spec.settings)
+        if spec.data is not None:
+            raise ConfigError(f"data: {spec.data!r}: this trainer makes its own text and reads none; remove `data`")
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr, flush=True)
+        progress.phase("failed", f"configuration: {error}")
+        return contract.EXIT_BAD_CONFIG
+    try:
+        return run(config, spec, folder, progress, stop)
+    except StopAsked:
+        progress.say("stopped before the first checkpoint: nothing to resume from")
+        progress.phase("stopping", "stopped before the first checkpoint")
+        return EXIT_STOPPED_EMPTY_HANDED
+    except Exception as error:
+        traceback.print_exc()
+        progress.phase("failed", f"{type(error).__name__}: {error}")
+        return contract.EXIT_BAD_CONFIG if isinstance(error, ConfigError) else contract.EXIT_FAILED
+
+
+def find_run() -> Tuple[Path, contract.RunSpec]:
+    """The run orch made; started by hand: a new folder below ./runs, settings as `name=value` arguments."""
+    folder = contract.run_dir()
+    if folder is not None:
+        return folder, contract.read_run_spec(folder)
+    run_id = time.strftime("%Y%m%d-%H%M%S")
+    folder = Path.cwd() / "runs" / run_id
+    folder.mkdir(parents=True)
+    settings = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
+    return folder, contract.RunSpec(run_id=run_id, settings=settings)
+
+
+def run(config: Config, spec: contract.RunSpec, folder: Path, progress: Progress, stop: StopRequest) -> int:
+    progress.say(f"run {spec.run_id} in {folder}")
+    for name, value in config.flat().items():
+        progress.say(f"  {name} = {value}")
+
+    # Heavy imports come after the settings are known to be right.
+    import torch
+    from checkpoint import Checkpoint, load_checkpoint
+    from devices import place, runtime_facts
+    from drafter import Drafter
+    from evaluate import evaluate
+    from loop import train_drafter
+    from prepare import prepare
+
+    stop.leave_if_asked()
+    placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
+    progress.say(placement.note)
+    progress.runtime(runtime_facts(placement))
+
+    resumed: Optional[Checkpoint] = None
+    if spec.resume_from is not None:
+        resumed = load_checkpoint(Path(spec.resume_from), placement.device)
+        differences = differences_that_forbid_resume(resumed.settings, config.flat())
+        if differences:
+            raise ConfigError("this run cannot resume that checkpoint:\n  " + "\n  ".join(differences))
+        progress.say(f"resumes after step {resumed.step} of {spec.resume_from}")
+
+    progress.phase("preparing")
+    torch.set_num_threads(config.threads)
+    prepared = prepare(
+        config,
+        folder,
+        model_folder=Path(spec.model) if spec.model else None,
+        predecessor=resumed.prepared if resumed else None,
+        device=placement.device,
+        progress=progress,
+        stop=stop,
+    )
+    torch.set_num_threads(config.threads)
+
+    shape = prepared.target.drafter_shape(intermediate_size=config.drafter.intermediate_size)
+    drafter = Drafter(shape, seed=config.seed).to(placement.device)
+    untrained = Drafter(shape, seed=config.seed).to(placement.device)
+    progress.say(
+        f"drafter: {sum(p.numel() for p in drafter.parameters()):,} parameters, reads target layers "
+        f"{prepared.target.layer_ids}, {len(prepared.sequences.tokens)} sequences"
+    )
+
+    finished = train_drafter(config, folder, prepared, drafter, resumed, progress, stop)
+    try:
+        if not finished:
+            raise StopAsked
+        result = evaluate(config, prepared, drafter, untrained, progress, stop)
+    except StopAsked:
+        progress.phase("stopping", "checkpoint saved")
+        return contract.EXIT_STOPPED_WITH_CHECKPOINT
+    progress.result({"steps": config.steps, **result})
+    progress.phase("done")
+    progress.say(f"acceptance length: {result['acceptance_length']:.2f}")
+    return contract.EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Names and shapes of the published layout, anchors, labels, loss, and that everything learns."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from anchors import choose_anchors
+from drafter import extend_context
+from feed import make_batch, rows_of_step
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loop import TrainingError, check_gradients, step_loss
+from loss import block_labels, block_loss, slot_weights
+from prepare import Sequences
+from target import build_target_layer_ids
+from tiny import tiny_config, tiny_drafter, tiny_target
+
+
+def published_layout(layers, hidden, middle, heads, kv_heads, head, selected):
+    """Written out here on its own: what the servers' loaders expect."""
+    names = {"fc.weight": (hidden, selected * hidden), "hidden_norm.weight": (hidden,), "norm.weight": (hidden,)}
+    for i in range(layers):
+        names |= {
+            f"layers.{i}.input_layernorm.weight": (hidden,),
+            f"layers.{i}.post_attention_layernorm.weight": (hidden,),
+            f"layers.{i}.self_attn.q_proj.weight": (heads * head, hidden),
+            f"layers.{i}.self_attn.k_proj.weight": (kv_heads * head, hidden),
+            f"layers.{i}.self_attn.v_proj.weight": (kv_heads * head, hidden),
+            f"layers.{i}.self_attn.o_proj.weight": (hidden, heads * head),
+            f"layers.{i}.self_attn.q_norm.weight": (head,),
+            f"layers.{i}.self_attn.k_norm.weight": (head,),
+            f"layers.{i}.mlp.gate_proj.weight": (middle, hidden),
+            f"layers.{i}.mlp.up_proj.weight": (middle, hidden),
+            f"layers.{i}.mlp.down_proj.weight": (hidden, middle),
+        }
+    return names
+
+
+def test_the_tensors_are_those_of_the_published_layout():
+    state = {name: tuple(tensor.shape) for name, tensor in tiny_drafter(tiny_target()).state_dict().items()}
+    assert state == published_layout(2, 32, 32, 2, 1, 16, 2)
+    assert len(state) == 11 * 2 + 3
+
+
+@pytest.mark.parametrize(
+    ("target_layers", "draft_layers", "ids"),
+    [(36, 5, [1, 9, 17, 25, 33]), (24, 5, [1, 6, 11, 16, 21]), (6, 2, [1, 3]), (6, 1, [3])],
+)
+def test_selected_layers(target_layers, draft_layers, ids):
+    assert build_target_layer_ids(target_layers, draft_layers) == ids
+
+
+def test_features_are_the_outputs_of_the_selected_layers():
+    target = tiny_target()
+    tokens = torch.tensor([[3, 4, 5, 6]])
+    seen = []
+    for i in target.layer_ids:
+        target.model.model.layers[i].register_forward_hook(lambda *call: seen.append(call[2]))
+    features = target.features(tokens)
+    assert torch.equal(features, torch.cat(seen, dim=-1))
+
+
+def test_context_read_in_parts_is_context_read_at_once():
+    drafter = tiny_drafter(tiny_target())
+    features, positions = torch.randn(1, 6, 64), torch.arange(6)[None]
+    whole = drafter.read_context(features, positions)
+    parts = extend_context(
+        drafter.read_context(features[:, :4], positions[:, :4]),
+        drafter.read_context(features[:, 4:], positions[:, 4:]),
+    )
+    for (keys, values), (part_keys, part_values) in zip(whole, parts, strict=True):
+        torch.testing.assert_close(keys, part_keys)
+        torch.testing.assert_close(values, part_values)
+
+
+@given(first=st.integers(1, 12), more=st.integers(0, 20), count=st.integers(1, 12), seed=st.integers(0, 5))
+@settings(max_examples=80, deadline=None)
+def test_anchors_are_sorted_distinct_and_of_a_fixed_count(first, more, count, seed):
+    other = 30
+    chance = torch.Generator().manual_seed(seed)
+    length = torch.tensor([first + more, other])
+    anchors, kept = choose_anchors(torch.tensor([first, 3]), length, count, chance)
+    assert anchors.shape == kept.shape == (2, count)
+    assert (anchors[:, 1:] >= anchors[:, :-1]).all()
+    for row, (low, high) in enumerate([(first, first + more - 2), (3, other - 2)]):
+        good = anchors[row][kept[row]].tolist()
+        assert len(set(good)) == len(good) == max(0, min(count, high - low + 1))
+        assert all(low <= anchor <= high for anchor in good)
+
+
+def test_slot_k_is_labelled_with_the_token_at_anchor_plus_k():
+    tokens = torch.arange(100, 110)[None]
+    labels, supervised = block_labels(
+        tokens, torch.tensor([9]), torch.tensor([[2, 6, 7]]), torch.tensor([[True, True, False]]), 4
+    )
+    assert labels[0, 0].tolist() == [103, 104, 105]
+    assert labels[0, 1, :2].tolist() == [107, 108]
+    assert supervised.tolist() == [[[True] * 3, [True, True, False], [False] * 3]]
+
+
+@pytest.mark.parametrize("chunk_blocks", [1, 2, 100])
+def test_the_loss_is_the_weighted_cross_entropy_whatever_the_chunks(chunk_blocks):
+    torch.manual_seed(0)
+    head = torch.nn.Linear(8, 11)
+    hidden = torch.randn(2, 3, 4, 8, requires_grad=True)
+    labels, supervised = torch.randint(11, (2, 3, 3)), torch.rand(2, 3, 3) > 0.3
+    out = block_loss(hidden, labels, supervised, head, decay=4.0, chunk_blocks=chunk_blocks)
+    logs = head(hidden[:, :, 1:]).log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    weights = torch.tensor([math.exp(-k / 4) for k in range(3)]) * supervised
+    wanted = -(logs * weights).sum() / weights.sum()
+    torch.testing.assert_close(out.loss, wanted)
+    (gradient,) = torch.autograd.grad(out.loss, hidden, retain_graph=True)
+    (wanted_gradient,) = torch.autograd.grad(wanted, hidden)
+    torch.testing.assert_close(gradient, wanted_gradient)
+    assert slot_weights(8, 4.0)[0] == 1.0
+
+
+def tiny_batch(target, config):
+    chance = torch.Generator().manual_seed(3)
+    tokens = torch.randint(2, 40, (6, 20), generator=chance)
+    sequences = Sequences(tokens, torch.full((6,), 6), torch.full((6,), 20))
+    return make_batch(1, sequences, target, config)
+
+
+def test_every_parameter_gets_a_gradient_in_the_first_step():
+    config, target = tiny_config(), tiny_target()
+    drafter = tiny_drafter(target)
+    step_loss(tiny_batch(target, config), target, drafter, 1, config).loss.backward()
+    check_gradients(drafter)
+    assert all(p.grad is None for p in target.model.parameters())
+    drafter.fc.weight.grad = None
+    with pytest.raises(TrainingError, match=r"fc\.weight"):
+        check_gradients(drafter)
+
+
+def test_every_row_is_met_once_an_epoch_and_the_order_is_the_seeds():
+    drawn = torch.cat([rows_of_step(step, 4, 10, 7) for step in range(1, 6)]).tolist()
+    assert sorted(drawn[:10]) == sorted(drawn[10:]) == list(range(10))
+    assert drawn[:10] != drawn[10:]
+    assert torch.equal(rows_of_step(3, 4, 10, 7), rows_of_step(3, 4, 10, 7))

@@ -1,0 +1,215 @@
+"""Whole runs at tiny size, through the same entry the real ones take."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import contract
+import feed
+import loop
+import pytest
+import torch
+import train
+from checkpoint import WEIGHTS, complete_steps
+from conftest import PAYLOAD
+from progress import Progress
+from safetensors.torch import load_file
+from stopping import StopRequest
+from tiny import TINY
+
+DEADLINE_S = 240
+
+
+def start(folder: Path, monkeypatch, *, resume_from=None, **changes) -> int:
+    """What `python train.py` does, in this process and without its signal handlers."""
+    settings = {**TINY, **{name.replace("__", "."): value for name, value in changes.items()}}
+    spec = contract.RunSpec(run_id=folder.name, settings=settings, resume_from=resume_from)
+    folder.mkdir(exist_ok=True)
+    contract.write_json(folder / contract.RUN_SPEC, spec)
+    monkeypatch.setenv(contract.RUN_DIR_VARIABLE, str(folder))
+    monkeypatch.setattr(StopRequest, "install", lambda self: None)
+    return train.main()
+
+
+def status(folder: Path) -> dict:
+    return json.loads((folder / contract.STATUS).read_text())
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        assert start(folder, patch) == contract.EXIT_OK
+    return folder
+
+
+def test_a_run_leaves_its_records(whole_run, tmp_path):
+    assert status(whole_run)["phase"] == "done"
+    lines = [json.loads(line) for line in (whole_run / contract.METRICS).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert json.loads((whole_run / contract.RUNTIME).read_text())["torch"] == torch.__version__
+    result = json.loads((whole_run / contract.RESULT).read_text())
+    assert result["lossless"] is True
+    assert 1.0 <= result["acceptance_length_untrained"] <= 8.0
+    assert result["prompts"] == 2
+    assert complete_steps(whole_run / contract.CHECKPOINTS) == [2, 4]
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(whole_run, tmp_path, monkeypatch):
+    half = whole_run / contract.CHECKPOINTS / "step-2"
+    resumed = tmp_path / "resumed"
+    assert start(resumed, monkeypatch, resume_from=str(half)) == contract.EXIT_OK
+    one, two = (load_file(run / contract.CHECKPOINTS / "step-4" / WEIGHTS) for run in (whole_run, resumed))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    metrics = [
+        [json.loads(line)["loss"] for line in (run / contract.METRICS).read_text().splitlines()]
+        for run in (whole_run, resumed)
+    ]
+    assert metrics[0][2:] == metrics[1]
+    changed = load_file(half / WEIGHTS)
+    assert not all(torch.equal(one[name], changed[name]) for name in one)
+
+
+def test_resuming_as_another_run_is_refused(whole_run, tmp_path, monkeypatch, capsys):
+    half = whole_run / contract.CHECKPOINTS / "step-2"
+    code = start(tmp_path / "other", monkeypatch, resume_from=str(half), train__anchors=3)
+    assert code == contract.EXIT_BAD_CONFIG
+    assert "train.anchors: 4 then, 3 now" in capsys.readouterr().err
+
+
+def test_an_incomplete_checkpoint_is_refused(whole_run, tmp_path, monkeypatch, capsys):
+    broken = tmp_path / "step-2"
+    broken.mkdir()
+    (broken / WEIGHTS).write_bytes((whole_run / contract.CHECKPOINTS / "step-2" / WEIGHTS).read_bytes())
+    assert start(tmp_path / "run", monkeypatch, resume_from=str(broken)) == contract.EXIT_FAILED
+    assert "not a complete checkpoint" in capsys.readouterr().err
+
+
+def test_a_given_model_is_used(whole_run, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "given"
+    folder.mkdir()
+    spec = contract.RunSpec(run_id="given", settings=TINY, model=str(whole_run / "prepared"))
+    contract.write_json(folder / contract.RUN_SPEC, spec)
+    monkeypatch.setenv(contract.RUN_DIR_VARIABLE, str(folder))
+    monkeypatch.setattr(StopRequest, "install", lambda self: None)
+    assert train.main() == contract.EXIT_OK
+    assert "trained here" not in capsys.readouterr().out
+
+
+def test_an_error_in_the_target_thread_is_the_runs_error(tmp_path, monkeypatch, capsys):
+    real = feed.make_batch
+
+    def failing(step, *rest):
+        if step == 3:
+            raise RuntimeError("the target broke at step 3")
+        return real(step, *rest)
+
+    monkeypatch.setattr(feed, "make_batch", failing)
+    assert start(tmp_path / "run", monkeypatch) == contract.EXIT_FAILED
+    text = capsys.readouterr().err
+    assert "the target broke at step 3" in text
+    assert "in failing" in text
+    assert status(tmp_path / "run")["phase"] == "failed"
+
+
+def test_a_loss_that_is_no_number_stops_with_a_named_error(tmp_path, monkeypatch, capsys):
+    real = loop.step_loss
+
+    def poisoned(batch, *rest):
+        outcome = real(batch, *rest)
+        return outcome if batch.step < 3 else dataclasses.replace(outcome, loss=outcome.loss * float("nan"))
+
+    monkeypatch.setattr(loop, "step_loss", poisoned)
+    assert start(tmp_path / "run", monkeypatch) == contract.EXIT_FAILED
+    assert "TrainingError: the loss of step 3 is nan" in capsys.readouterr().err
+    assert complete_steps(tmp_path / "run" / contract.CHECKPOINTS) == [2]
+
+
+def ask_to_stop_at(monkeypatch, method: str, number: int) -> None:
+    """Asks as a signal would, at the given call of a Progress method."""
+    requests, calls = [], []
+    monkeypatch.setattr(StopRequest, "__init__", lambda self: (setattr(self, "asked", False), requests.append(self))[0])
+    real = getattr(Progress, method)
+
+    def counting(self, *rest, **named):
+        calls.append(1)
+        if len(calls) == number:
+            requests[0].asked = True
+        return real(self, *rest, **named)
+
+    monkeypatch.setattr(Progress, method, counting)
+
+
+def test_a_stop_in_training_saves_the_step_and_leaves_with_its_own_code(tmp_path, monkeypatch):
+    ask_to_stop_at(monkeypatch, "step", 3)
+    folder = tmp_path / "run"
+    assert start(folder, monkeypatch) == contract.EXIT_STOPPED_WITH_CHECKPOINT
+    assert complete_steps(folder / contract.CHECKPOINTS) == [2, 3]
+    assert status(folder)["phase"] == "stopping"
+    assert not (folder / contract.RESULT).exists()
+
+
+def test_a_stop_before_training_says_that_nothing_was_saved(tmp_path, monkeypatch, capsys):
+    ask_to_stop_at(monkeypatch, "detail", 2)
+    folder = tmp_path / "run"
+    assert start(folder, monkeypatch) == train.EXIT_STOPPED_EMPTY_HANDED
+    assert "nothing to resume from" in capsys.readouterr().out
+    assert not (folder / contract.CHECKPOINTS).exists()
+    assert not (folder / "prepared").exists()
+
+
+def test_a_bad_setting_ends_before_anything_is_made(tmp_path, monkeypatch, capsys):
+    assert start(tmp_path / "run", monkeypatch, stpes=5) == contract.EXIT_BAD_CONFIG
+    assert "unknown setting stpes; did you mean steps" in capsys.readouterr().err
+    assert status(tmp_path / "run")["phase"] == "failed"
+
+
+@pytest.mark.slow
+def test_sigterm_to_the_real_process_saves_a_checkpoint(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    settings = {**TINY, "steps": 1_000_000, "checkpoint.every_steps": 1_000_000}
+    contract.write_json(folder / contract.RUN_SPEC, contract.RunSpec(run_id="run", settings=settings))
+    environment = {**os.environ, contract.RUN_DIR_VARIABLE: str(folder)}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "train.py"], cwd=PAYLOAD, env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while "step 3/" not in (folder / "log").read_text():
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == contract.EXIT_STOPPED_WITH_CHECKPOINT
+    finally:
+        process.kill()
+        process.wait()
+    assert len(complete_steps(folder / contract.CHECKPOINTS)) == 1
+
+
+@pytest.mark.slow
+def test_started_by_hand_it_makes_its_own_folder_and_its_last_line_is_the_acceptance_length(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != contract.RUN_DIR_VARIABLE}
+    quick = [f"{name}={value}" for name, value in TINY.items()]
+    done = subprocess.run(
+        [sys.executable, str(PAYLOAD / "train.py"), *quick],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("acceptance length: ")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / contract.RESULT).is_file()
