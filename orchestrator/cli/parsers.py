@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import os
 
-from orchestrator.cli.lab import add_parser as add_lab_parser
+from orchestrator import __version__
+
+EXIT_CODES = """\
+exit codes: 0 done, 2 usage, 3 inventory, 4 host unreachable, 5 host key, 6 login refused, 7 container, 8 outcome
+unknown (link lost), 9 busy (live run, lease), 10 preflight, 11 the run failed, 12 deadline passed, 13 transfer,
+70 bug, 130 interrupted. `orch exec` hands on the command's own code."""
 
 
-# "argparse._SubParsersAction[...]" is how argparse itself names what add_subparsers returns.
-def add_all(subparsers: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
-    def command(name: str, summary: str) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        # The width is found out here because argparse would import shutil for it, and compressors with that.
+        try:
+            width = os.get_terminal_size().columns - 2
+        except OSError:
+            width = 98
+        return argparse.RawDescriptionHelpFormatter(prog=self.prog, width=width)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    common = Parser(add_help=False)
+    common.add_argument("-i", "--inventory", metavar="FILE", default=argparse.SUPPRESS, help="inventory file")
+    common.add_argument(
+        "-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help="show every remote command line"
+    )
+    parser = Parser(
+        prog="orch",
+        description="Runs training on GPU containers that can be reached only through their host.",
+        epilog=EXIT_CODES,
+        parents=[common],
+    )
+    parser.add_argument("--version", action="version", version=f"orch {__version__}")
+    # The annotation is argparse's own name for this; it is never evaluated.
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_commands(subparsers, common)
+    return parser
+
+
+def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser) -> None:
+    def command(name: str, summary: str) -> Parser:
         return subparsers.add_parser(name, help=summary, description=summary, parents=[common])
 
     hosts = command("hosts", "show hosts, targets and payloads as the inventory is read")
@@ -84,7 +118,34 @@ def add_all(subparsers: argparse._SubParsersAction[argparse.ArgumentParser], com
     shell = command("shell", "open a shell on the target")
     target(shell)
 
-    add_lab_parser(subparsers)
+    _add_lab(command("lab", "a host and a container to try things on, on this machine"))
+
+
+def _add_lab(lab: argparse.ArgumentParser) -> None:
+    verbs = lab.add_subparsers(dest="lab_verb", required=True, metavar="VERB")
+    up = verbs.add_parser("up", help="make a lab")
+    _add_kind(up)
+    up.add_argument("--venv", metavar="PATH", help="what the container's /root/venv points at")
+    down = verbs.add_parser("down", help="remove a lab, also a broken one")
+    _add_kind(down)
+    _add_which(down)
+    down.add_argument("--stale", action="store_true", help="remove only what dead labs left behind")
+    status = verbs.add_parser("status", help="which labs there are and how they do")
+    _add_which(status)
+    shell = verbs.add_parser("shell", help="a shell, or one command, on the controller's side of a lab")
+    _add_kind(shell)
+    _add_which(shell)
+    shell.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def _add_kind(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--real", dest="kind", action="store_const", const="real", help="LXC and sshd; needs root")
+    kinds.add_argument("--embedded", dest="kind", action="store_const", const="embedded", help="needs no root")
+
+
+def _add_which(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lab", metavar="ID", help="which lab; default: $ORCH_LAB, or the only one")
 
 
 def selectors(parser: argparse.ArgumentParser) -> None:

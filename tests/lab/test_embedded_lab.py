@@ -237,16 +237,10 @@ def test_the_server_restarts_in_its_place(own_lab: EmbeddedLab) -> None:
 
 
 def test_shell_passes_the_inventory_the_folder_and_the_exit_code(embedded_lab: EmbeddedLab, tmp_path: Path) -> None:
-    script = (
-        "import argparse, sys\nfrom orchestrator.cli import lab\nparser = argparse.ArgumentParser()\n"
-        "lab.add_parser(parser.add_subparsers())\nsys.exit(lab.run(parser.parse_args()))"
-    )
-    argv = ["lab", "shell", "--embedded", "--lab", embedded_lab.record.id, "--", "sh", "-c"]
+    argv = ["-m", "orchestrator", "lab", "shell", "--embedded", "--lab", embedded_lab.record.id, "--", "sh", "-c"]
     inner = 'pwd; echo "$ORCH_INVENTORY"; exit 7'
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(
-        [sys.executable, "-c", script, *argv, inner], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, *argv, inner], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 7, done.stderr
     assert done.stdout.splitlines() == [str(tmp_path), str(embedded_lab.inventory)]
 

@@ -294,14 +294,14 @@ def test_two_labs_do_not_meet(real_lab: RealLab, own_lab: RealLab) -> None:
 
 
 def orch_lab(*argv: str, **options: object) -> subprocess.CompletedProcess[str]:
-    script = (
-        "import argparse, sys\nfrom orchestrator.cli import lab\nparser = argparse.ArgumentParser()\n"
-        "lab.add_parser(parser.add_subparsers())\nsys.exit(lab.run(parser.parse_args()))"
-    )
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    argv = ("lab", *argv)
     return subprocess.run(
-        [sys.executable, "-c", script, *argv], env=environment, capture_output=True, text=True, timeout=60, **options
+        [sys.executable, "-m", "orchestrator", "lab", *argv],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
     )  # type: ignore[call-overload,no-any-return]
 
 
