@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.probes.training import parse_status
 from orchestrator.reports.deploy import short
-from orchestrator.reports.status import render_training
+from orchestrator.reports.status import render_training, result_lines
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def render_started(report: LaunchReport) -> str:
 def render_waited(report: LaunchReport) -> str:
     if report.waited == "end":
         lines = [f"{report.target}: run {report.run_id} ended well"]
-        lines += [f"  {key.replace('_', ' ')}: {_value_text(value)}" for key, value in (report.result or {}).items()]
+        lines += [f"  {line}" for line in result_lines(report.result)]
         return "\n".join(lines)
     return f"{report.target}: {render_progress(report.status or {})}"
 
@@ -53,7 +53,3 @@ def render_progress(status: Mapping[str, Any]) -> str:
     """status.json in one line."""
     parsed = parse_status(status)
     return render_training(parsed) if parsed else "running"
-
-
-def _value_text(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)

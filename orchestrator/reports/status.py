@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
@@ -87,8 +88,8 @@ def _training_rows(report: StatusReport) -> list[tuple[str, str]]:
         if run.state.phase is RunPhase.RUNNING and report.now_s and run.status.updated_at:
             text += f" (said {_since(report.now_s, run.status.updated_at)} ago)"
         rows.append(("training", text))
-    if run.result:
-        rows += [("result", one_line(f"{key.replace('_', ' ')}: {_value(run.result[key])}")) for key in run.result]
+    for number, line in enumerate(result_lines(run.result)):
+        rows.append(("" if number else "result", line))
     if run.last_checkpoint:
         rows.append(("checkpoint", run.last_checkpoint.name))
     return rows
@@ -137,7 +138,17 @@ def _gpu_text(report: StatusReport) -> str:
     return f"{len(report.gpus)}, MiB used: {' '.join(used)}" if used else "none"
 
 
+def result_lines(result: Mapping[str, object] | None) -> list[str]:
+    """result.json, a line for each value; what comes from afar is made one line of plain text."""
+    named = [(key.replace("_", " "), value) for key, value in (result or {}).items() if key != "schema"]
+    return [one_line(f"{name}: {_value(value)}") for name, value in named]
+
+
 def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_value(inner)}" for key, inner in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
