@@ -40,7 +40,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             target, request, on_started=started, on_status=display.for_target(target.name), trace=output.trace
         )
 
+    ended = []
+
     def show(report: LaunchReport) -> int:
+        ended.append(report.waited == "end")
         display.finish()
         if report.waited is not None:
             output.result(render_waited(report))
@@ -52,6 +55,5 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
         return attach(targets[0], output)
     if code == 0:
-        ended = request.wait is not None and request.wait.kind == "end"
-        output.next_step("orch pull" if ended else "orch status   (or: orch logs -f)")
+        output.next_step("orch pull" if all(ended) else "orch status   (or: orch logs -f)")
     return code
