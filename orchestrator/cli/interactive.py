@@ -20,7 +20,8 @@ def replace_by(target: Target, argv: Sequence[str], output: Output) -> int:
             "this needs a terminal on stdin and stdout", way_out="for one command without a terminal: orch exec -- ARGV"
         )
     local = asyncio.run(_local_argv(target, argv))
-    output.trace("here", local)
+    if output.trace:
+        output.trace("here", local)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(local[0], local)

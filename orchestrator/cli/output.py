@@ -10,7 +10,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from orchestrator.errors import OrchError
 
@@ -31,13 +31,17 @@ class Output:
         """The one line after each verb: the next useful command."""
         self.note(f"next: {command}")
 
-    def trace(self, label: str, argv: Sequence[str]) -> None:
-        if self.verbose:
-            import shlex
+    @property
+    def trace(self) -> Callable[[str, Sequence[str]], None] | None:
+        """For `-v`: shows one command line; None: nobody asked."""
+        return self._show_argv if self.verbose else None
 
-            from orchestrator.probes.text import plain_text
+    def _show_argv(self, label: str, argv: Sequence[str]) -> None:
+        import shlex
 
-            self.note(f"+ {label}: {plain_text(shlex.join(argv))}")
+        from orchestrator.probes.text import plain_text
+
+        self.note(f"+ {label}: {plain_text(shlex.join(argv))}")
 
     def error(self, error: OrchError) -> None:
         from orchestrator.probes.text import plain_text

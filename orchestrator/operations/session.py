@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import platform
@@ -40,11 +41,38 @@ async def agent_session(target: Target, trace: Trace | None) -> AsyncIterator[Ag
     try:
         session = await AgentSession.open(transport, pythons=interpreters(target))
         try:
-            yield session
+            async with _traced(session, trace):
+                yield session
         finally:
             await session.close()
     finally:
         await transport.close()
+
+
+@asynccontextmanager
+async def _traced(session: AgentSession, trace: Trace | None) -> AsyncIterator[None]:
+    """For `-v`: every program that the agent starts is told as well."""
+    if trace is None:
+        yield
+        return
+    ready = asyncio.Event()
+
+    async def listen() -> None:
+        try:
+            async for event in session.stream("trace"):
+                ready.set()
+                if "argv" in event.header:
+                    trace(f"{session.label}, by the agent", event.header["argv"])
+        finally:
+            ready.set()
+
+    listening = asyncio.create_task(listen())
+    await ready.wait()
+    try:
+        yield
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
 
 
 async def take_lease(session: AgentSession, target: Target) -> None:

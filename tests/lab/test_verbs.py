@@ -202,6 +202,15 @@ def test_each_command_starts_pct_once(place: Place) -> None:
         assert place.lab.pct_starts() - before == 1, words
 
 
+def test_verbose_shows_every_remote_command_line(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "1", "0.01"], session="window", variables={"TOKEN": "se" + "cret"})
+    place.ok("deploy")
+    words = said(place.orch("launch", "-v", "--wait", "end"))
+    for shown in ("pct exec 200", "tmux -V", "new-session"):
+        assert shown in words
+    assert "secret" not in words
+
+
 def test_a_stopped_container_is_named_with_its_way_out(place: Place) -> None:
     place.lab.stop_container()
     try:

@@ -30,6 +30,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "stop_run": ("stop", "stop_run"),
     "signal_run": ("stop", "signal_run"),
     "preflight": ("preflight", "preflight"),
+    "trace": ("trace", "trace"),
     "run_batch": ("commands", "run_batch"),
     "lease_acquire": ("lease", "lease_acquire"),
     "lease_release": ("lease", "lease_release"),
