@@ -1,6 +1,6 @@
 """What the run says of itself: lines in the log and the contract's files.
 
-Rule: the log line and the files say the same; status.json is rewritten at most twice a second, phases always.
+Rule: a log line and its metrics record say the same; status.json is rewritten at most twice a second, phases always.
 """
 
 from __future__ import annotations

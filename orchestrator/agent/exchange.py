@@ -28,7 +28,7 @@ class Reply:
 
 
 class Exchange:
-    """Made by AgentSession.exchange; close it (`async with`) to cancel what has not ended."""
+    """Made by AgentSession.exchange, whose block cancels what has not ended when it is left."""
 
     def __init__(self, request_id: int, post: Callable[[Header, bytes], Awaitable[None]]) -> None:
         self.request_id = request_id

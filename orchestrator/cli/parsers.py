@@ -36,12 +36,12 @@ def build_parser() -> argparse.ArgumentParser:
         parents=[common],
     )
     parser.add_argument("--version", action="version", version=f"orch {__version__}")
-    # The annotation is argparse's own name for this; it is never evaluated.
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_commands(subparsers, common)
     return parser
 
 
+# The annotation is argparse's own name for this; it is never evaluated.
 def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser) -> None:
     def command(name: str, summary: str) -> Parser:
         return subparsers.add_parser(name, help=summary, description=summary, parents=[common])

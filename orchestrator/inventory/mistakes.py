@@ -78,6 +78,6 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean x?)`, or nothing when no known word is near."""
+    """``did you mean `x`?``, or nothing when no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else ""

@@ -1,4 +1,4 @@
-"""The inventory as frozen facts. Made only by `loader`; read by everybody.
+"""The inventory as frozen facts. Made only by `read`; used by everybody.
 
 Rule: every value is already checked and resolved (paths absolute, defaults filled); unknown is None.
 """

@@ -1,6 +1,6 @@
 """What may stand in an inventory: strict pydantic models, used by `read` only and turned into facts at once.
 
-Rule: a model checks one entry by itself; what concerns several entries is checked in `read`.
+Rule: a model checks one entry by itself; what concerns several entries is checked in `relations`.
 """
 
 from __future__ import annotations

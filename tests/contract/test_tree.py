@@ -442,7 +442,7 @@ async def test_pull_resumes(tmp_path, monkeypatch):
             raise RuntimeError("cut")
 
     async with open_agent("/usr/bin/python3") as session:
-        # The agent's frames are a megabyte: make the first files big enough for several.
+        # Make the first files larger than several of the agent's frames.
         for number in range(6):
             (remote / f"0{number}").write_bytes(random.Random(number).randbytes(700_000))
         with pytest.raises(RuntimeError):
