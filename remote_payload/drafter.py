@@ -9,7 +9,7 @@ embedding and no output head, both are the frozen target's), so what is trained 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from attention import attend
@@ -169,27 +169,3 @@ def extend_context(context: Optional[ContextKeysValues], new: ContextKeysValues)
         (torch.cat([keys, new_keys], dim=2), torch.cat([values, new_values], dim=2))
         for (keys, values), (new_keys, new_values) in zip(context, new, strict=True)
     ]
-
-
-def expected_parameters(shape: DrafterShape) -> List[Tuple[str, Sequence[int]]]:
-    """Name and shape of every tensor of a published checkpoint of this shape: 11 a layer + 3."""
-    hidden, middle, head = shape.hidden_size, shape.intermediate_size, shape.head_size
-    outer: List[Tuple[str, Sequence[int]]] = [
-        ("fc.weight", (hidden, shape.selected_layers * hidden)),
-        ("hidden_norm.weight", (hidden,)),
-        ("norm.weight", (hidden,)),
-    ]
-    inner: List[Tuple[str, Sequence[int]]] = [
-        ("input_layernorm.weight", (hidden,)),
-        ("post_attention_layernorm.weight", (hidden,)),
-        ("self_attn.q_proj.weight", (shape.heads * head, hidden)),
-        ("self_attn.k_proj.weight", (shape.kv_heads * head, hidden)),
-        ("self_attn.v_proj.weight", (shape.kv_heads * head, hidden)),
-        ("self_attn.o_proj.weight", (hidden, shape.heads * head)),
-        ("self_attn.q_norm.weight", (head,)),
-        ("self_attn.k_norm.weight", (head,)),
-        ("mlp.gate_proj.weight", (middle, hidden)),
-        ("mlp.up_proj.weight", (middle, hidden)),
-        ("mlp.down_proj.weight", (hidden, middle)),
-    ]
-    return outer + [(f"layers.{i}.{name}", size) for i in range(shape.layers) for name, size in inner]

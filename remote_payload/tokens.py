@@ -34,10 +34,6 @@ class Vocabulary:
         ids: List[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
-    def decode(self, ids: List[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
-        return text
-
     def save(self, folder: Path) -> None:
         self._tokenizer.save(str(folder / FILE_NAME))
 

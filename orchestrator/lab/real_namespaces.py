@@ -92,10 +92,10 @@ def main() -> int:
 def run_host(plan: Plan, answer_fd: int) -> NoReturn:
     code = 1
     try:
-        answer = {"controller": make_world(plan, answer_fd)}
+        answer: dict[str, object] = {"controller": make_world(plan, answer_fd)}
         code = 0
     except BaseException as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}  # type: ignore[dict-item]
+        answer = {"error": f"{type(error).__name__}: {error}"}
     os.write(answer_fd, json.dumps(answer).encode() + b"\n")
     os.close(answer_fd)
     if code == 0:

@@ -59,7 +59,7 @@ async def _feed(process: RemoteProcess, stdin: AsyncIterator[bytes] | None) -> N
             async for chunk in stdin:
                 await process.write(chunk)
         await process.write_eof()
-    except (BrokenPipeError, ConnectionError):
+    except ConnectionError:
         # The command ended, or closed its stdin, without reading all of ours: its exit code is the answer.
         return
 

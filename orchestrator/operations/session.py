@@ -30,8 +30,8 @@ def require_payload(target: Target) -> Payload:
 
 def interpreters(target: Target) -> list[str]:
     """Where to look for a Python for the agent, best first (python3 is tried in any case)."""
-    named = [target.python, target.payload.python if target.payload else None]
-    return [python for python in named[:1] if python] + ["python3"] + [python for python in named[1:] if python]
+    wanted = [target.python, "python3", target.payload.python if target.payload else None]
+    return [python for python in wanted if python]
 
 
 @asynccontextmanager

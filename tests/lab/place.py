@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,3 @@ class Place:
 
 def said(done: subprocess.CompletedProcess[bytes]) -> str:
     return (done.stdout + done.stderr).decode(errors="replace")
-
-
-def last_line(words: Sequence[str] | str) -> str:
-    lines = words.splitlines() if isinstance(words, str) else list(words)
-    return lines[-1] if lines else ""

@@ -7,7 +7,6 @@ and going over the window in the inward direction fails the request (the control
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 
 from .errors import Cancelled, OpError
@@ -48,16 +47,12 @@ class Channel:
         self.check()
         self._send({"id": self.request_id, "type": "event", "data": data}, body)
 
-    def receive(self, timeout_s: float | None = None) -> Tuple[Data, bytes]:
-        """The next frame of this request. Raises Cancelled, or OpError("timeout")."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+    def receive(self) -> Tuple[Data, bytes]:
+        """The next frame of this request. Raises as `check` does."""
         with self._changed:
             while not self._inbox:
                 self.check()
-                left = 1.0 if until is None else min(1.0, until - time.monotonic())
-                if left <= 0:
-                    raise OpError("timeout", "the controller sent nothing for %g s" % (timeout_s or 0.0))
-                self._changed.wait(left)
+                self._changed.wait(1.0)
             self.check()
             data, body = self._inbox.popleft()
             cost = FRAME_COST_BYTES + len(body)

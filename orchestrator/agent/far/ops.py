@@ -60,12 +60,14 @@ def find_op(name: str) -> Op:
     """Raises OpError("unknown_op")."""
     if name not in OPS:
         raise OpError("unknown_op", "the agent has no op %r" % name)
-    return _load(*OPS[name])  # type: ignore[no-any-return]
+    op: Op = _load(*OPS[name])
+    return op
 
 
 def find_command(name: str) -> Callable[[list[str]], int]:
     """Raises KeyError."""
-    return _load(*COMMANDS[name])  # type: ignore[no-any-return]
+    command: Callable[[list[str]], int] = _load(*COMMANDS[name])
+    return command
 
 
 def _load(module: str, function: str) -> Any:
