@@ -41,12 +41,6 @@ def cache_folders(target: Target, payload: Payload) -> dict[str, str]:
     return {variable: getattr(payload.caches, kind) or f"{live}/{kind}" for kind, variable in CACHE_VARIABLES.items()}
 
 
-def resolve_command(payload: Payload) -> list[str]:
-    """A first word `python` means the payload's interpreter."""
-    first, *rest = payload.command
-    return [payload.python if first == "python" and payload.python else first, *rest]
-
-
 def build_run_spec(
     target: Target,
     payload: Payload,
@@ -57,10 +51,9 @@ def build_run_spec(
     who: str,
     now_s: float,
 ) -> dict[str, object]:
-    """The record a payload reads (contract.RunSpec) and orch keeps; release, argv and environment are added there."""
+    """The record a payload reads (contract.RunSpec) and orch keeps; the agent completes it over there."""
     topology = payload.topology
     return {
-        "schema": 1,
         "run_id": run_id,
         "target": target.name,
         "payload": payload.name,

@@ -24,7 +24,7 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.inventory.model import Payload, Target
-from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id, resolve_command
+from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import find_checkpoint
 from orchestrator.operations.session import agent_session, release_lease, require_payload, take_lease
 from orchestrator.probes.log import find_traceback
@@ -148,7 +148,7 @@ async def _start(
         base=target.base,
         run_id=run_id,
         spec=spec,
-        argv=resolve_command(payload),
+        argv=list(payload.command),
         cwd=facts.release,
         release=facts.release,
         environment={**payload.variables, **cache_folders(target, payload)},

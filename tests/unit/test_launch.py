@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Caches
-from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id, parse_settings, resolve_command
+from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id, parse_settings
 from orchestrator.operations.checkpoints import choose_checkpoint
 from orchestrator.operations.launch import WaitCondition, parse_condition
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
@@ -67,12 +67,6 @@ def test_all_three_caches_are_always_set() -> None:
         "TRITON_CACHE_DIR": "/root/orch/caches/live/triton",
         "TORCH_EXTENSIONS_DIR": "/root/orch/caches/live/extensions",
     }
-
-
-def test_the_first_word_python_is_the_payloads() -> None:
-    assert resolve_command(PAYLOAD) == ["/root/venv/bin/python", "train.py"]
-    assert resolve_command(payload(python=None)) == ["python", "train.py"]
-    assert resolve_command(payload(command=("python3", "a.py"))) == ["python3", "a.py"]
 
 
 def test_settings_of_the_command_line_win() -> None:
