@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.agent.far.manifest import DIR, FILE, LINK, Entry, ManifestError, check_entries, tree_hash
+from orchestrator.agent.far.manifest import DIR, FILE, LINK, Entry, ManifestError, check_entries, file_mode, tree_hash
 from orchestrator.agent.far.scan import BUILT_IN_EXCLUDES, is_excluded
 from orchestrator.agent.git import GitState, list_commit, read_objects, resolve_revision
 from orchestrator.agent.tree_source import READ_BYTES, TreeSource, unfit
@@ -35,8 +35,7 @@ def scan_git_revision(folder: Path, revision: str, exclude: Sequence[str] = ()) 
         for piece in pieces:
             digest.update(piece)
             size += len(piece)
-        mode = 0o755 if file.mode & 0o100 else 0o644
-        entries[file.path] = Entry(file.path, FILE, mode, size, digest.hexdigest(), "")
+        entries[file.path] = Entry(file.path, FILE, file_mode(file.mode), size, digest.hexdigest(), "")
         objects[digest.hexdigest()] = file.object_id
     for path in list(entries):
         while path := path.rpartition("/")[0]:

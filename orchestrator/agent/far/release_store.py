@@ -69,3 +69,9 @@ def release_names(store: str) -> list[str]:
     if not os.path.isdir(store):
         return []
     return sorted(name for name in os.listdir(store) if is_complete(os.path.join(store, name)))
+
+
+def newest_first(store: str) -> list[str]:
+    """Complete ones, by when they were pushed. Raises OpError("bad_record")."""
+    pushed = {name: float(read_record(os.path.join(store, name))[0]["pushed_at"]) for name in release_names(store)}
+    return sorted(pushed, key=lambda name: (-pushed[name], name))

@@ -6,16 +6,16 @@ run was started from, or that the caller names is never removed.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 
+from . import live, records
 from .blobs import sync_path
 from .channel import Channel
 from .errors import OpError
 from .files import remove_below
 from .lease import require
-from .release_store import INCOMING, is_complete, read_record, record_path, release_names
+from .records import contract
+from .release_store import INCOMING, is_complete, newest_first, record_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
@@ -59,13 +59,12 @@ def prune_releases(params: Dict[str, Any], body: bytes, channel: Channel) -> Dic
     base = params["base"]
     require(base)
     store = os.path.join(base, STORE)
-    pushed = {name: float(read_record(os.path.join(store, name))[0]["pushed_at"]) for name in release_names(store)}
-    newest_first = sorted(pushed, key=lambda name: (-pushed[name], name))
+    by_age = newest_first(store)
     pinned: Set[str | None] = {linked_release(base, CURRENT), linked_release(base, PREVIOUS), *params["in_use"]}
     pinned.add(_release_of_live_run(base))
-    pinned.update(newest_first[: int(params["keep"])])
+    pinned.update(by_age[: int(params["keep"])])
     removed: List[str] = []
-    for name in newest_first:
+    for name in by_age:
         if name in pinned:
             continue
         channel.check()
@@ -76,30 +75,19 @@ def prune_releases(params: Dict[str, Any], body: bytes, channel: Channel) -> Dic
         os.unlink(record_path(os.path.join(store, name)))
         remove_below(store, aside)
         removed.append(name)
-    return {"removed": removed, "kept": [name for name in newest_first if name not in removed]}
+    return {"removed": removed, "kept": [name for name in by_age if name not in removed]}
 
 
 def _release_of_live_run(base: str) -> str | None:
     """None: no run is live. Raises OpError("busy") when one is and what it runs from cannot be found out."""
-    path = os.path.join(base, "live.lock")
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+    if not live.is_held(base):
         return None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None
-        except OSError:
-            told = os.pread(descriptor, 65536, 0)
-    finally:
-        os.close(descriptor)
-    try:
-        run_id = os.path.basename(str(json.loads(told)["run_id"]))
-        with open(os.path.join(base, "runs", run_id, "run.json"), encoding="utf-8") as stream:
-            return os.path.basename(str(json.load(stream)["release"]).rstrip("/"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OpError("busy", "a run is live and does not say which release it uses", repr(error)) from error
+    run_id = (live.read_content(base) or {}).get("run_id")
+    spec = records.read_record(records.run_folder(base, run_id), contract.RUN_SPEC) if run_id else None
+    release = (spec or {}).get("release")
+    if not isinstance(release, str):
+        raise OpError("busy", "a run is live and does not say which release it uses", "run %s" % run_id)
+    return os.path.basename(release.rstrip("/"))
 
 
 def _point(base: str, link: str, name: str) -> None:

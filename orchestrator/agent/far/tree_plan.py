@@ -8,7 +8,7 @@ from typing import Any, Dict, Set
 from .channel import Channel
 from .errors import OpError
 from .manifest import FILE, ManifestError, tree_hash, unique_blobs, unpack
-from .release_store import is_complete, read_record, release_names
+from .release_store import is_complete, newest_first, read_record, release_names
 from .releases import CURRENT, PREVIOUS, STORE, linked_release
 
 
@@ -38,11 +38,8 @@ def tree_plan(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
 def list_releases(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
     """base. Answers {releases: tree hashes, newest first, current, previous}."""
     base = params["base"]
-    store = os.path.join(base, STORE)
-    pushed = {name: float(read_record(os.path.join(store, name))[0]["pushed_at"]) for name in release_names(store)}
-    newest_first = sorted(pushed, key=lambda name: (-pushed[name], name))
     return {
-        "releases": newest_first,
+        "releases": newest_first(os.path.join(base, STORE)),
         "current": linked_release(base, CURRENT),
         "previous": linked_release(base, PREVIOUS),
     }
