@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,6 +167,38 @@ def test_only_what_changed_travels_and_rollback_goes_back(place: Place) -> None:
     assert place.status()["release"] == first
     place.ok("rollback")
     assert place.status()["release"] != first
+
+
+def test_a_commit_can_be_deployed(place: Place) -> None:
+    git = ["git", "-C", str(place.payload), "-c", "user.name=t", "-c", "user.email=t@invalid"]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    place.ok("deploy")
+    first = place.status()["release"]
+    (place.payload / "foreign.py").write_text("print('edited, not committed')\n")
+    words = place.ok("deploy")
+    assert "on main, 1 changed file" in words
+    assert place.status()["release"] != first
+    place.ok("deploy", "--ref", "HEAD")
+    assert place.status()["release"] == first
+    done = place.orch("deploy", "--ref", "no-such-branch")
+    assert done.returncode == 13 and "no-such-branch" in said(done)
+
+
+def test_several_targets_at_once_and_one_that_fails_hides_no_other(place: Place) -> None:
+    far = place.base if place.lab.inventory else "/root"
+    place.write(host={"root": f"{far}/on-the-host", "payload": "foreign"}, command=["python3", "foreign.py", "1", "0"])
+    assert place.orch("deploy").returncode == 2
+    words = place.ok("deploy", "all")
+    assert "ct200: release" in words and "gpu-box: release" in words
+    place.lab.stop_container()
+    try:
+        done = place.orch("status", "all")
+    finally:
+        place.lab.start_container()
+    assert done.returncode == 7
+    assert "not running" in done.stderr.decode() and "gpu-box (" in done.stdout.decode()
 
 
 def test_what_leads_out_of_the_payload_is_refused(place: Place) -> None:
