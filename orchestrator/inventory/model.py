@@ -36,6 +36,11 @@ class Host:
     keepalive_count: int
     become: Become
 
+    @property
+    def login(self) -> str:
+        """`root@10.1.2.6`, for messages."""
+        return f"{self.user}@{self.address}" if self.user else self.address
+
 
 @dataclass(frozen=True)
 class Caches:
@@ -116,10 +121,9 @@ class Target:
     @property
     def label(self) -> str:
         """For messages: `ct200 (container 200 on root@10.1.2.6)`."""
-        login = f"{self.host.user}@{self.host.address}" if self.host.user else self.host.address
         if self.kind == "none":
-            return f"{self.name} ({login})"
-        return f"{self.name} (container {self.container_id} on {login})"
+            return f"{self.name} ({self.host.login})"
+        return f"{self.name} (container {self.container_id} on {self.host.login})"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def render_hosts(inventory: Inventory, targets: Sequence[Target]) -> str:
 def login(host: Host) -> str:
     if host.transport == "local":
         return "this machine"
-    text = f"{host.user}@{host.address}" if host.user else host.address
+    text = host.login
     if host.port is not None:
         text += f":{host.port}"
     return text if host.become == "none" else f"{text} ({host.become})"

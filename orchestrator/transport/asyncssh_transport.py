@@ -14,15 +14,15 @@ from pathlib import Path
 
 import asyncssh
 
-from orchestrator.errors import AuthError, InventoryError, OrchError, UnreachableError
+from orchestrator.errors import InventoryError, OrchError, UnreachableError
 from orchestrator.inventory.model import Host
 from orchestrator.transport.asyncssh_options import Login, hop_login, host_login
-from orchestrator.transport.failures import Kind, SshFailure, describe, failure_error
+from orchestrator.transport.failures import Kind, SshFailure, describe, failure_error, shell_refused
 from orchestrator.transport.known_hosts import recorded_keys
 from orchestrator.transport.marker import MarkedProcess, link_lost, marked, new_marker
 from orchestrator.transport.openssh import SHELL_START_LIMIT_S, OpensshTransport
 from orchestrator.transport.protocol import ExitStatus, RemoteProcess
-from orchestrator.transport.ssh_settings import check_address, far_command, login_label
+from orchestrator.transport.ssh_settings import check_address, far_command
 from orchestrator.transport.tracing import Trace, no_trace
 
 _WRITE_SLICE_BYTES = 256 * 1024
@@ -58,7 +58,7 @@ class AsyncsshTransport:
 
     @property
     def label(self) -> str:
-        return login_label(self._host)
+        return self._host.login
 
     async def start(self, argv: Sequence[str]) -> RemoteProcess:
         marker = new_marker()
@@ -83,11 +83,7 @@ class AsyncsshTransport:
             await _abort(channel)
             raise
         await channel.abort()
-        raise AuthError(
-            f"{self.label}: the login worked, but its shell did not run the command (exit {status.code})",
-            evidence=_noise(process),
-            way_out="check the account's login shell, its rc files and a forced command in authorized_keys",
-        )
+        raise shell_refused(self.label, status.code, _noise(process))
 
     def interactive_argv(self, argv: Sequence[str]) -> list[str]:
         return OpensshTransport(self._host, trace=self._trace).interactive_argv(argv)
@@ -178,7 +174,7 @@ def resolve_login(host: Host) -> Login:
         return host_login(host)
     except (asyncssh.Error, ValueError) as error:
         raise InventoryError(
-            f"{login_label(host)}: the ssh settings cannot be read",
+            f"{host.login}: the ssh settings cannot be read",
             evidence=str(error),
             way_out="correct them, or set `transport: openssh` for this host",
         ) from error

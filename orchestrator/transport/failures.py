@@ -12,7 +12,7 @@ from typing import Literal
 
 from orchestrator.errors import AuthError, HostKeyError, InventoryError, OrchError, UnreachableError
 from orchestrator.inventory.model import Host
-from orchestrator.transport.ssh_settings import known_hosts_name, login_label, typed_login
+from orchestrator.transport.ssh_settings import known_hosts_name, typed_login
 
 Kind = Literal[
     "host_key_changed",
@@ -112,7 +112,7 @@ def is_stale_master(text: str) -> bool:
 
 def failure_error(failure: SshFailure, host: Host, *, evidence: str = "", hop: str | None = None) -> OrchError:
     """The error to raise when nothing was executed. hop: the jump host that failed, if it was not `host`."""
-    label = login_label(host) if hop is None else f"{login_label(host)}: the jump host {hop}"
+    label = host.login if hop is None else f"{host.login}: the jump host {hop}"
     maker = _MAKERS.get(failure.kind)
     if maker is not None:
         kind, sentence, way_out = maker
@@ -137,6 +137,15 @@ def failure_error(failure: SshFailure, host: Host, *, evidence: str = "", hop: s
         f"{label}: ssh failed before anything was executed",
         evidence=evidence,
         way_out=f"see more: {typed_login(host)} -v",
+    )
+
+
+def shell_refused(label: str, exit_code: int, evidence: str) -> AuthError:
+    """The connection is there, and no marker came: the account's shell did something else."""
+    return AuthError(
+        f"{label}: the login worked, but its shell did not run the command (exit {exit_code})",
+        evidence=evidence,
+        way_out="check the account's login shell, its rc files and a forced command in authorized_keys",
     )
 
 

@@ -9,19 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from orchestrator.errors import AuthError, OrchError, UnreachableError
+from orchestrator.errors import OrchError, UnreachableError
 from orchestrator.inventory.model import Host
 from orchestrator.transport.child import ChildProcess
-from orchestrator.transport.failures import describe, failure_error, is_stale_master
+from orchestrator.transport.failures import describe, failure_error, is_stale_master, shell_refused
 from orchestrator.transport.marker import MarkedProcess, guarded, link_lost, new_marker
 from orchestrator.transport.protocol import RemoteProcess
 from orchestrator.transport.runtime_folder import keep_settings
-from orchestrator.transport.ssh_settings import (
-    check_address,
-    far_command,
-    login_label,
-    ssh_argv,
-)
+from orchestrator.transport.ssh_settings import check_address, far_command, ssh_argv
 from orchestrator.transport.tracing import Trace, no_trace
 
 SHELL_START_LIMIT_S = 30.0
@@ -40,7 +35,7 @@ class OpensshTransport:
 
     @property
     def label(self) -> str:
-        return login_label(self._host)
+        return self._host.login
 
     async def start(self, argv: Sequence[str]) -> RemoteProcess:
         process, text, code = await self._try(argv)
@@ -104,11 +99,7 @@ class OpensshTransport:
 
     async def _error(self, text: str, code: int) -> OrchError:
         if code != 255:
-            return AuthError(
-                f"{self.label}: the login worked, but its shell did not run the command (exit {code})",
-                evidence=text,
-                way_out="check the account's login shell, its rc files and a forced command in authorized_keys",
-            )
+            return shell_refused(self.label, code, text)
         failure = describe(text)
         if failure.kind == "closed_early":
             # A shared connection hides what its ProxyCommand or jump host said: ask again without one.

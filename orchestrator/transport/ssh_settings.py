@@ -18,11 +18,6 @@ PERSIST_S = 60
 SYSTEM_SETTINGS = Path("/etc/ssh/ssh_config")
 
 
-def login_label(host: Host) -> str:
-    """`root@10.1.2.6`, for messages."""
-    return f"{host.user}@{host.address}" if host.user else host.address
-
-
 def check_address(host: Host) -> None:
     """Raises InventoryError for what ssh would read as an option or as several words."""
     address = host.address
@@ -94,7 +89,7 @@ def typed_login(host: Host) -> str:
         words += ["-p", str(host.port)]
     if host.identity_file is not None:
         words += ["-i", str(host.identity_file)]
-    return shell_command([*words, login_label(host)])
+    return shell_command([*words, host.login])
 
 
 def known_hosts_name(address: str, port: int | None) -> str:
