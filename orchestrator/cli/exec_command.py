@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from typing import BinaryIO
+from collections.abc import AsyncIterator
 
 from orchestrator.cli.output import Output
-from orchestrator.cli.stdin import stdin_chunks
+from orchestrator.cli.streams import stdin_chunks, write_to
 from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.select import select_one_target
@@ -29,17 +28,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             target,
             argv,
             stdin=stdin,
-            on_stdout=_write_to(sys.stdout.buffer),
-            on_stderr=_write_to(sys.stderr.buffer),
+            on_stdout=write_to(sys.stdout.buffer),
+            on_stderr=write_to(sys.stderr.buffer),
             timeout_s=arguments.timeout,
             trace=output.trace,
         )
     )
-
-
-def _write_to(stream: BinaryIO) -> Callable[[bytes], None]:
-    def write(chunk: bytes) -> None:
-        stream.write(chunk)
-        stream.flush()
-
-    return write

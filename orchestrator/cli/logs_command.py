@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from orchestrator.cli.output import Output
+from orchestrator.cli.streams import write_to
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.select import select_one_target
 from orchestrator.operations.logs import logs
@@ -24,19 +25,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             arguments.run,
             follow=arguments.follow,
             lines=arguments.lines,
-            on_bytes=_terminal_sink() if sys.stdout.isatty() else _plain_sink(),
+            on_bytes=_terminal_sink() if sys.stdout.isatty() else write_to(sys.stdout.buffer),
             on_note=output.note,
             trace=output.trace,
         )
     )
-
-
-def _plain_sink() -> Callable[[bytes], None]:
-    def write(chunk: bytes) -> None:
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
-
-    return write
 
 
 def _terminal_sink() -> Callable[[bytes], None]:

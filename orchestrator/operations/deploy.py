@@ -6,8 +6,6 @@ Rule: the live release is whole at every moment, the old one or the new one. A r
 from __future__ import annotations
 
 import asyncio
-import getpass
-import platform
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +22,7 @@ from orchestrator.agent.tree import (
 from orchestrator.agent.tree_plan import plan_push
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Payload, Target
-from orchestrator.operations.session import agent_session, require_payload, take_lease
+from orchestrator.operations.session import agent_session, require_payload, take_lease, who_asks
 from orchestrator.reports.deploy import DeployReport, RollbackReport
 from orchestrator.transport.tracing import Trace
 
@@ -121,6 +119,6 @@ def _provenance(payload: Payload) -> dict[str, object]:
     """Kept beside the release, with the git facts: where it came from."""
     return {
         "payload": payload.name,
-        "deployed_by": f"{getpass.getuser()}@{platform.node()}",
+        "deployed_by": who_asks(),
         "deployed_at_s": time.time(),
     }

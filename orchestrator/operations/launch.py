@@ -6,8 +6,6 @@ Rule: "started" is said only once the wrapper holds live.lock and the training w
 from __future__ import annotations
 
 import asyncio
-import getpass
-import platform
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +24,7 @@ from orchestrator.errors import (
 from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import find_checkpoint
-from orchestrator.operations.session import agent_session, release_lease, require_payload, take_lease
+from orchestrator.operations.session import agent_session, release_lease, require_payload, take_lease, who_asks
 from orchestrator.probes.log import find_traceback
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
 from orchestrator.probes.training import how_it_ended, parse_exit
@@ -140,7 +138,7 @@ async def _start(
         run_id=run_id,
         settings=request.settings,
         resume_from=resume_from,
-        who=f"{getpass.getuser()}@{platform.node()}",
+        who=who_asks(),
         now_s=now_s,
     )
     reply = await session.request(

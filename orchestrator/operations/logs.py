@@ -11,12 +11,10 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import NoPythonError
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
-from orchestrator.operations.execute import execute
+from orchestrator.operations.execute import Sink, execute
 from orchestrator.operations.session import agent_session
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
-
-Sink = Callable[[bytes], None]
 
 CHUNK_BYTES = 1024 * 1024
 FOREVER_S = 10 * 365 * 86400.0

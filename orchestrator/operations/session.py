@@ -91,5 +91,10 @@ async def take_lease(session: AgentSession, target: Target) -> None:
         ) from error
 
 
+def who_asks() -> str:
+    """`me@laptop`, for records."""
+    return f"{getpass.getuser()}@{platform.node()}"
+
+
 async def release_lease(session: AgentSession, target: Target) -> None:
     await session.request("lease_release", base=target.base)

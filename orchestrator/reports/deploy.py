@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.reports.table import bytes_text
+from orchestrator.reports.table import bytes_text, short
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,6 @@ class RollbackReport:
     release: str
     previous: str | None
     live_run: str | None
-
-
-def short(tree_hash: str | None) -> str:
-    return tree_hash[:12] if tree_hash else "-"
 
 
 def render_deploy(report: DeployReport) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.probes.training import parse_status
-from orchestrator.reports.deploy import short
 from orchestrator.reports.status import render_training, result_lines
+from orchestrator.reports.table import short
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from orchestrator.ledger.records import RunRecord
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line
 from orchestrator.probes.training import RunPhase, TrainingStatus, how_it_ended
-from orchestrator.reports.deploy import short
-from orchestrator.reports.table import DASH, bytes_text, duration_text, rate_text, render_rows
+from orchestrator.reports.table import DASH, bytes_text, duration_text, rate_text, render_rows, short
 from remote_payload import contract
 
 SCHEMA = 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.probes.training import how_it_ended, parse_exit
+from orchestrator.reports.table import DASH
 
 
 @dataclass(frozen=True)
@@ -30,5 +31,5 @@ def render_stop(report: StopReport) -> str:
     lines = [f"{report.target}: run {report.run_id} stopped ({how})"]
     if report.killed_pids:
         lines.append(f"  killed: {', '.join(map(str, report.killed_pids))}")
-    lines.append(f"  newest complete checkpoint: {report.newest_checkpoint or '-'}")
+    lines.append(f"  newest complete checkpoint: {report.newest_checkpoint or DASH}")
     return "\n".join(lines)

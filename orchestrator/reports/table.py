@@ -48,3 +48,7 @@ def rate_text(tokens_per_s: float | None) -> str:
     if tokens_per_s is None:
         return DASH
     return f"{tokens_per_s / 1000:.1f} Ktok/s" if tokens_per_s >= 1000 else f"{tokens_per_s:.0f} tok/s"
+
+
+def short(tree_hash: str | None) -> str:
+    return tree_hash[:12] if tree_hash else DASH

@@ -1,4 +1,4 @@
-"""Our own stdin as chunks, without ever keeping the program from ending."""
+"""Our own streams as bytes: stdin in chunks, without ever keeping the program from ending; a stream to write to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import BinaryIO
 
 CHUNK_BYTES = 65536
 
@@ -34,3 +35,11 @@ async def stdin_chunks() -> AsyncIterator[bytes]:
     threading.Thread(target=read_on, name="stdin", daemon=True).start()
     while chunk := await queue.get():
         yield chunk
+
+
+def write_to(stream: BinaryIO) -> Callable[[bytes], None]:
+    def write(chunk: bytes) -> None:
+        stream.write(chunk)
+        stream.flush()
+
+    return write
