@@ -24,19 +24,20 @@ def evaluate(
 ) -> Dict[str, Any]:
     """The result record; its lines are logged. Raises StopAsked."""
     drafter.eval()
-    count = config.evaluate.prompts
-    by_template = heldout_prompts(config, prepared.vocabulary, "heldout_template", count)
-    by_family = heldout_prompts(config, prepared.vocabulary, "heldout_family", max(1, count // 4))
+    controls = config.evaluate.control_prompts
+    by_template = heldout_prompts(config, prepared.vocabulary, "heldout_template", config.evaluate.prompts)
+    by_family = heldout_prompts(config, prepared.vocabulary, "heldout_family", controls)
     progress.phase("evaluating", "plain greedy decoding")
     plain = _decode_plain(config, prepared, by_template, stop)
     plain_family = _decode_plain(config, prepared, by_family, stop)
     progress.phase("evaluating", "speculative decoding")
     decoded = _decode(config, prepared, drafter, by_template, stop)
-    without = _decode(config, prepared, drafter, by_template, stop, use_context=False)
+    without = _decode(config, prepared, drafter, by_template[:controls], stop, use_context=False)
+    bare = _decode(config, prepared, untrained, by_template[:controls], stop)
     measured: Dict[str, Acceptance] = {
         "trained": measure_acceptance(decoded, plain),
-        "without_context": measure_acceptance(without, plain),
-        "untrained": measure_acceptance(_decode(config, prepared, untrained, by_template, stop), plain),
+        "without_context": measure_acceptance(without, plain[:controls]),
+        "untrained": measure_acceptance(bare, plain[:controls]),
         "unseen_family": measure_acceptance(_decode(config, prepared, drafter, by_family, stop), plain_family),
     }
     for name, one in measured.items():
@@ -52,6 +53,7 @@ def evaluate(
         "block_size": config.block_size,
         "lossless": lossless,
         "prompts": len(by_template),
+        "control_prompts": controls,
         "tokens": measured["trained"].tokens,
         "cycles": measured["trained"].cycles,
     }

@@ -58,9 +58,9 @@ def block_loss(
     weights = slot_weights(width, decay).to(hidden.device) * valid
 
     def chunk_sum(states: Tensor, want: Tensor, weight: Tensor) -> Tuple[Tensor, Tensor]:
-        logits = to_logits(states).float()
-        losses = functional.cross_entropy(logits.flatten(0, 1), want.flatten(), reduction="none").view_as(want)
-        return (losses * weight).sum(), logits.detach().argmax(-1)
+        logits = to_logits(states.flatten(0, 1)).float()
+        losses = functional.cross_entropy(logits, want.flatten(), reduction="none").view_as(want)
+        return (losses * weight).sum(), logits.detach().argmax(-1).view_as(want)
 
     total = hidden.new_zeros((), dtype=torch.float32)
     best = []

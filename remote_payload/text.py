@@ -13,13 +13,13 @@ from typing import Callable, Dict, List, Sequence, Tuple
 
 SPLITS = ("train", "heldout_template", "heldout_family")
 PIECES = 3
-CHOICES = 3
+CHOICES = 2
 UNSEEN_FAMILY = "checklist"
 
-NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hal")
-CITIES = ("Oslo", "Rome", "Lima", "Cairo", "Quito", "Paris")
-THINGS = ("bottles", "lanterns", "apples", "books", "kites")
-COLOURS = ("green", "red", "blue", "white")
+NAMES = ("Ada", "Ben", "Cleo", "Dan")
+CITIES = ("Oslo", "Rome", "Lima", "Cairo")
+THINGS = ("bottles", "lanterns", "apples")
+COLOURS = ("green", "red", "blue")
 FIELDS = ("width", "height", "depth", "price", "count", "speed")
 CHORES = ("wash the cups", "sweep the hall", "water the plants", "fold the towels", "feed the cat")
 
@@ -33,64 +33,51 @@ class Template:
     def split(self) -> str:
         if self.family == UNSEEN_FAMILY:
             return "heldout_family"
-        return "heldout_template" if sum(self.pieces) % 5 == 4 else "train"
+        # Any two of its three pieces are met together in training; never these three.
+        first, second, third = self.pieces
+        return "heldout_template" if first == second != third else "train"
 
 
 def _times_table(pieces: Sequence[int], chance: random.Random) -> str:
-    a = chance.randint(2, 12)
-    opening = ("Table of {a}:\n", "Multiples of {a}\n", "Learn the {a} times table.\n")[pieces[0]].format(a=a)
-    bullet = ("", "- ", "> ")[pieces[1]]
-    line = ("{a} x {i} = {c}\n", "{i} times {a} is {c}\n", "{a} * {i} gives {c}\n")[pieces[2]]
-    return opening + "".join(bullet + line.format(a=a, i=i, c=a * i) for i in range(1, 16))
+    a = chance.randint(2, 9)
+    bullet = ("", "- ")[pieces[0]]
+    product = ("{a} x {i}", "{a} times {i}")[pieces[1]]
+    equals = (" = {c}\n", " is {c}\n")[pieces[2]]
+    return "".join((bullet + product + equals).format(a=a, i=i, c=a * i) for i in range(1, 16))
 
 
 def _records(pieces: Sequence[int], chance: random.Random) -> str:
-    opening = ("[\n", '{"people": [\n', '{"rows": [\n')[pieces[0]]
-    first = ("id", "number", "row")[pieces[1]]
-    indent = (" ", "    ", "\t")[pieces[2]]
+    first = ('{{"id": {i}, ', '{{"row": {i}, ')[pieces[0]]
+    second = ('"name": "{name}"', '"city": "{city}"')[pieces[1]]
+    ending = ("}},\n", ', "ok": true}},\n')[pieces[2]]
     start, name, city = chance.randint(1, 40), chance.choice(NAMES), chance.choice(CITIES)
-    rows = (
-        f'{indent}{{"{first}": {start + i}, "name": "{name}", "city": "{city}", "active": true}},\n' for i in range(8)
-    )
-    return opening + "".join(rows)
+    return "".join((first + second + ending).format(i=start + i, name=name, city=city) for i in range(12))
 
 
 def _song(pieces: Sequence[int], chance: random.Random) -> str:
     colour, thing = chance.choice(COLOURS), chance.choice(THINGS)
-    place = ("hanging on the wall", "standing in a row", "lying on the floor")[pieces[0]]
-    event = ("And if one of them should fall", "When the wind begins to blow", "Take one down and pass it on")[
-        pieces[1]
-    ]
-    ending = ("there will be {n} {thing} left.\n", "only {n} {thing} remain.\n", "{n} {thing} are still here.\n")[
-        pieces[2]
-    ]
-    start = chance.randint(9, 30)
-    verses = (
-        f"{n} {colour} {thing} {place},\n{event}, {ending.format(n=n - 1, thing=thing)}"
-        for n in range(start, start - 6, -1)
-    )
-    return "".join(verses)
+    opening = ("{n} ", "Now {n} ")[pieces[0]]
+    place = (" hang on the wall", " stand in a row")[pieces[1]]
+    ending = (".\n", ", hey ho!\n")[pieces[2]]
+    start = chance.randint(20, 40)
+    return "".join(f"{opening.format(n=n)}{colour} {thing}{place}{ending}" for n in range(start, start - 12, -1))
 
 
 def _code(pieces: Sequence[int], chance: random.Random) -> str:
-    verb = ("get", "read", "fetch")[pieces[0]]
-    owner = ("self", "box", "item")[pieces[1]]
-    body = (
-        "    return {owner}.{field}\n",
-        "    value = {owner}.{field}\n    return value\n",
-        '    return {owner}["{field}"]\n',
-    )[pieces[2]]
+    left = ("self.", "box.")[pieces[0]]
+    right = ("read(", "load(")[pieces[1]]
+    ending = (")\n", ") or None\n")[pieces[2]]
     first = chance.randrange(len(FIELDS))
-    fields = [FIELDS[(first + i) % len(FIELDS)] for i in range(8)]
-    return "".join(f"def {verb}_{field}({owner}):\n{body.format(owner=owner, field=field)}\n" for field in fields)
+    fields = [FIELDS[(first + i) % len(FIELDS)] for i in range(14)]
+    return "".join(f"{left}{field} = {right}{field}{ending}" for field in fields)
 
 
 def _checklist(pieces: Sequence[int], chance: random.Random) -> str:
-    mark = ("[ ] ", "* ", "o ")[pieces[0]]
-    day = ("Day {i}: ", "Morning {i}, ", "Step {i}. ")[pieces[1]]
-    ending = (" please\n", " for {name}\n", " before noon\n")[pieces[2]]
-    name, chore = chance.choice(NAMES), chance.choice(CHORES)
-    return "".join(mark + day.format(i=i) + chore + ending.format(name=name) for i in range(1, 13))
+    mark = ("[ ] ", "* ")[pieces[0]]
+    day = ("day {i}: ", "step {i}. ")[pieces[1]]
+    ending = (" please\n", " before noon\n")[pieces[2]]
+    chore = chance.choice(CHORES)
+    return "".join(mark + day.format(i=i) + chore + ending for i in range(1, 13))
 
 
 FAMILIES: Dict[str, Callable[[Sequence[int], random.Random], str]] = {

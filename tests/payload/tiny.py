@@ -24,6 +24,7 @@ TINY = {
     "checkpoint.every_steps": 2,
     "log.every_steps": 1,
     "evaluate.prompts": 2,
+    "evaluate.control_prompts": 1,
     "evaluate.new_tokens": 10,
 }
 
