@@ -198,10 +198,6 @@ def _check(config: Config) -> None:
         (config.target.heads % config.target.kv_heads == 0, "target.heads must be a multiple of target.kv_heads"),
         (config.target.head_size % 2 == 0, "target.head_size must be even: RoPE turns pairs"),
         (config.target.layers >= 6, "target.layers: with fewer than 6 the selected layers repeat"),
-        (
-            config.evaluate.control_prompts <= config.evaluate.prompts,
-            f"evaluate.control_prompts: more than the {config.evaluate.prompts} prompts",
-        ),
         (config.train.warmup < 1, f"train.warmup: {config.train.warmup} is a share of the steps, below 1"),
     ]
     for holds, sentence in rules:

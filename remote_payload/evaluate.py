@@ -24,7 +24,7 @@ def evaluate(
 ) -> Dict[str, Any]:
     """The result record; its lines are logged. Raises StopAsked."""
     drafter.eval()
-    controls = config.evaluate.control_prompts
+    controls = min(config.evaluate.control_prompts, config.evaluate.prompts)
     by_template = heldout_prompts(config, prepared.vocabulary, "heldout_template", config.evaluate.prompts)
     by_family = heldout_prompts(config, prepared.vocabulary, "heldout_family", controls)
     progress.phase("evaluating", "plain greedy decoding")
