@@ -43,6 +43,11 @@ class TreeSource:
 
 def scan_folder(folder: Path, exclude: Sequence[str] = ()) -> TreeSource:
     """The folder as it is now, without what the patterns (and the built-in ones) say. Blocks. Raises TransferError."""
+    if not folder.is_dir():
+        raise TransferError(
+            f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}",
+            way_out="correct `folder:` of the payload in the inventory",
+        )
     try:
         entries = scan(str(folder), [*BUILT_IN_EXCLUDES, *exclude])
     except (ManifestError, OSError) as error:

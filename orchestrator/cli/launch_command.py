@@ -32,18 +32,29 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     display = WaitDisplay(output, labelled=len(targets) > 1)
 
     async def work(target: Target) -> LaunchReport:
+        def starting() -> None:
+            output.still_running = (
+                f"A run may have been started on {target.name}, and then goes on: `orch status` to look, "
+                "`orch stop` to end it."
+            )
+
         def started(report: LaunchReport) -> None:
             output.result(render_started(report))
             output.still_running = f"The run {report.run_id} goes on: `orch status` to look, `orch stop` to end it."
 
         return await launch(
-            target, request, on_started=started, on_status=display.for_target(target.name), trace=output.trace
+            target,
+            request,
+            on_starting=starting,
+            on_started=started,
+            on_status=display.for_target(target.name),
+            trace=output.trace,
         )
 
     ended = []
 
     def show(report: LaunchReport) -> int:
-        ended.append(report.waited == "end")
+        ended.append(report.waited is not None and report.ended is not None)
         display.finish()
         if report.waited is not None:
             output.result(render_waited(report))

@@ -19,20 +19,25 @@ from orchestrator.probes.text import plain_text
 def run(arguments: argparse.Namespace, output: Output) -> int:
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     output.still_running = "The run is not touched by this."
-    return asyncio.run(
-        logs(
-            target,
-            arguments.run,
-            follow=arguments.follow,
-            lines=arguments.lines,
-            on_bytes=_terminal_sink() if sys.stdout.isatty() else write_to(sys.stdout.buffer),
-            on_note=output.note,
-            trace=output.trace,
+    sink, finish = terminal_sink() if sys.stdout.isatty() else (write_to(sys.stdout.buffer), lambda: None)
+    try:
+        return asyncio.run(
+            logs(
+                target,
+                arguments.run,
+                follow=arguments.follow,
+                lines=arguments.lines,
+                on_bytes=sink,
+                on_note=output.note,
+                trace=output.trace,
+            )
         )
-    )
+    finally:
+        finish()
 
 
-def _terminal_sink() -> Callable[[bytes], None]:
+def terminal_sink() -> tuple[Callable[[bytes], None], Callable[[], None]]:
+    """What takes the bytes, and what shows the last line when it has no end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     held = ""
 
@@ -43,4 +48,9 @@ def _terminal_sink() -> Callable[[bytes], None]:
         if newline:
             print(plain_text(lines), flush=True)
 
-    return write
+    def finish() -> None:
+        rest = plain_text(held + decoder.decode(b"", final=True))
+        if rest:
+            print(rest, flush=True)
+
+    return write, finish

@@ -72,7 +72,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
         metavar="first-step|step:N|end",
         help="come back when this is reached (alone: first-step)",
     )
-    launch.add_argument("--timeout", type=float, metavar="SECONDS", help="with --wait: give up waiting after this")
+    launch.add_argument("--timeout", type=seconds, metavar="SECONDS", help="with --wait: give up waiting after this")
     fresh = launch.add_mutually_exclusive_group()
     fresh.add_argument(
         "--resume",
@@ -94,7 +94,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     logs = command("logs", "show a run's log")
     logs.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the live or last one)")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows, until the run ends")
-    logs.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines")
+    logs.add_argument("-n", "--lines", type=count, metavar="N", help="only the last N lines")
     target(logs)
 
     attach = command("attach", "attach to the run's tmux session (detach: Ctrl-b d)")
@@ -102,7 +102,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     stop = command("stop", "ask the run for a checkpoint and stop it")
     selectors(stop)
-    stop.add_argument("--timeout", type=float, metavar="SECONDS", help="how long it may take to stop")
+    stop.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long it may take to stop")
     stop.add_argument("--kill", action="store_true", help="end it by force when the time is over")
 
     pull = command("pull", "fetch a run's records, log and checkpoints")
@@ -112,7 +112,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     execute = command("exec", "run one command on the target")
     target(execute)
-    execute.add_argument("--timeout", type=float, metavar="SECONDS")
+    execute.add_argument("--timeout", type=seconds, metavar="SECONDS")
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- argv", help="the command, after --")
 
     shell = command("shell", "open a shell on the target")
@@ -146,6 +146,22 @@ def _add_kind(parser: argparse.ArgumentParser) -> None:
 
 def _add_which(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lab", metavar="ID", help="which lab; default: $ORCH_LAB, or the only one")
+
+
+def seconds(text: str) -> float:
+    """Raises ValueError, which argparse turns into a usage error."""
+    value = float(text)
+    if not 0 <= value < float("inf"):  # NaN is refused too
+        raise ValueError(text)
+    return value
+
+
+def count(text: str) -> int:
+    """Raises ValueError."""
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
 
 
 def selectors(parser: argparse.ArgumentParser) -> None:

@@ -69,6 +69,7 @@ async def launch(
     target: Target,
     request: LaunchRequest,
     *,
+    on_starting: Callable[[], None] | None = None,
     on_started: Callable[[LaunchReport], None] | None = None,
     on_status: Callable[[Mapping[str, Any]], None] | None = None,
     trace: Trace | None = None,
@@ -78,6 +79,8 @@ async def launch(
     async with agent_session(target, trace) as session:
         await take_lease(session, target)
         facts = await _preflight(session, target, payload)
+        if on_starting:
+            on_starting()
         report = await _start(session, target, payload, facts, request)
         # Whoever waits for the end must not keep others from `orch stop`.
         await release_lease(session, target)
@@ -212,7 +215,14 @@ async def _wait(
     run = facts.header["run"]
     if answer["exit"] is not None:
         raise_if_failed(target, report.run_id, answer["exit"], tail)
-    return replace(report, waited=condition.kind, status=answer["status"], ended=answer["exit"], result=run["result"])
+    return replace(
+        report,
+        waited=condition.kind,
+        reached=answer["met"],
+        status=answer["status"],
+        ended=answer["exit"],
+        result=run["result"],
+    )
 
 
 def raise_if_failed(target: Target, run_id: str, exit_record: Mapping[str, Any], log_tail: str) -> None:

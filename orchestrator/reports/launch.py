@@ -25,7 +25,9 @@ class LaunchReport:
     """exit.json, when it has ended already."""
     log_tail: str
     waited: str | None = None
-    """The condition that was met; None: nobody waited."""
+    """The condition that was waited for; None: nobody waited."""
+    reached: bool = True
+    """False: the run ended well, and before that."""
     status: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
 
@@ -46,7 +48,10 @@ def render_waited(report: LaunchReport) -> str:
         lines = [f"{report.target}: run {report.run_id} ended well"]
         lines += [f"  {line}" for line in result_lines(report.result)]
         return "\n".join(lines)
-    return f"{report.target}: {render_progress(report.status or {})}"
+    progress = render_progress(report.status or {})
+    if report.ended is not None and not report.reached:
+        return f"{report.target}: run {report.run_id} ended well before it got there (last: {progress})"
+    return f"{report.target}: {progress}"
 
 
 def render_progress(status: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -163,4 +164,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it, and strict readers refuse Python's
     return value

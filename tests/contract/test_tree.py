@@ -543,3 +543,12 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+def test_a_payload_folder_that_is_not_there_is_said_to_be_so(tmp_path):
+    with pytest.raises(TransferError, match="there is no folder") as missing:
+        scan_folder(tmp_path / "nosuch")
+    assert "`folder:`" in missing.value.way_out
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TransferError, match="is not a folder"):
+        scan_folder(tmp_path / "file")

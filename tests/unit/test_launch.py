@@ -12,7 +12,7 @@ from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_i
 from orchestrator.operations.checkpoints import choose_checkpoint
 from orchestrator.operations.launch import WaitCondition, parse_condition
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
-from orchestrator.reports.launch import render_progress
+from orchestrator.reports.launch import LaunchReport, render_progress, render_waited
 from tests.unit.facts import PAYLOAD, TARGET, payload
 
 GIB = 1024**3
@@ -180,3 +180,10 @@ def test_progress_leaves_out_what_is_not_known() -> None:
     }
     assert render_progress(whole) == "training, step 120/700, loss 1.235, 12.3 Ktok/s, ETA 2 min 3 s"
     assert render_progress({"phase": "loading"}) == "loading"
+
+
+def test_a_run_that_ended_before_the_step_is_not_said_to_be_running() -> None:
+    report = LaunchReport(
+        "ct200", "r1", 7, None, "/r", None, (), {"exit_code": 0}, "", waited="step", reached=False, status={"step": 3}
+    )
+    assert render_waited(report) == "ct200: run r1 ended well before it got there (last: running, step 3)"

@@ -161,3 +161,8 @@ def test_sequences_are_taken_out():
     assert plain_text("\x1b[1;31mred\x1b[0m \x1b]0;title\x07x\x1b]52;c;aGk=\x1b\\y\x9b2Jz\u202e!") == "red xyz!"
     assert plain_text("10%\r20%\r\n30%\r") == "20%\n30%"
     assert plain_text(b"a\xffb".decode("utf-8", "surrogateescape")) == "a\ufffdb"
+
+
+def test_a_sequence_that_is_never_closed_hides_no_other_line():
+    assert plain_text("ok\n\x1b]0;title\nTraceback\n\x1bPx\n  boom") == "ok\n\nTraceback\n\n  boom"
+    assert plain_text("a\u061cb\u2028c\u2029d") == "abcd"

@@ -1,0 +1,63 @@
+"""What the command line takes for a number, and what a terminal gets to see of a log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import launch_command
+from orchestrator.cli.logs_command import terminal_sink
+from orchestrator.cli.main import main
+from orchestrator.cli.parsers import build_parser
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["exec", "--timeout", "-1", "--", "true"],
+        ["exec", "--timeout", "nan", "--", "true"],
+        ["stop", "--timeout", "inf"],
+        ["launch", "--wait", "--timeout", "x"],
+        ["logs", "-n", "-5"],
+        ["logs", "-n", "1.5"],
+    ],
+)
+def test_a_number_that_means_nothing_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(words)
+    assert ended.value.code == 2
+    assert "invalid" in capsys.readouterr().err
+
+
+def test_numbers_that_mean_something() -> None:
+    assert build_parser().parse_args(["stop", "--timeout", "1.5"]).timeout == 1.5
+    assert build_parser().parse_args(["logs", "-n", "0"]).lines == 0
+
+
+def test_a_terminal_sees_the_last_line_that_has_no_end(capsys: pytest.CaptureFixture[str]) -> None:
+    write, finish = terminal_sink()
+    write(b"one\nlast \x1b[3")
+    write(b"1mline: Kill\xc3")
+    finish()
+    assert capsys.readouterr().out == "one\nlast line: Kill\ufffd\n"
+    write, finish = terminal_sink()
+    write(b"one\n")
+    finish()
+    assert capsys.readouterr().out == "one\n"
+
+
+def test_an_interrupted_start_is_not_said_to_be_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = tmp_path / "inventory.yaml"
+    inventory.write_text("hosts:\n  box: {transport: local, root: /nowhere}\n")
+
+    async def launch(*_: object, on_starting: Callable[[], None], **__: object) -> None:
+        on_starting()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch_command, "launch", launch)
+    assert main(["-i", str(inventory), "launch"]) == 130
+    assert "may have been started on box" in capsys.readouterr().err
