@@ -41,6 +41,7 @@ PURE_PARTS = {"probes", "ledger", "diagnosis", "reports"}
 IO_PARTS = {"transport", "agent", "far", "lab", "contract"}
 IO_MODULES = {
     "orchestrator.inventory.loader",
+    "orchestrator.inventory.cache",
     "orchestrator.ledger.store",
     "orchestrator.operations.notify",
     "orchestrator.operations.publish",

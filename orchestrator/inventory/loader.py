@@ -1,6 +1,6 @@
 """Finds and reads the inventory file.
 
-Rule: the only module here that touches the file system; what the text means is decided in `read`.
+Rule: only this module and `cache` touch the file system; what the text means is decided in `read`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from orchestrator.errors import InventoryError
+from orchestrator.inventory import cache
 from orchestrator.inventory.model import Inventory
 
 FILE_NAME = "inventory.yaml"
@@ -21,10 +22,16 @@ def load_inventory(path: Path | None = None) -> Inventory:
 
     Raises InventoryError, which names every mistake and its line, or where it looked.
     """
-    from orchestrator.inventory.read import read_inventory  # pydantic: a tenth of a second that `--help` need not pay
-
     found = _named(path) or _nearest(Path.cwd())
-    return read_inventory(_read_text(found), found, Path.home())
+    text, home = _read_text(found), Path.home()
+    known = cache.recall(text, found, home)
+    if known is not None:
+        return known
+    from orchestrator.inventory.read import read_inventory  # pydantic and YAML: a quarter of a second
+
+    inventory = read_inventory(text, found, home)
+    cache.keep(inventory, text, found, home)
+    return inventory
 
 
 def _named(path: Path | None) -> Path | None:

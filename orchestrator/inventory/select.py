@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.errors import UsageError
-from orchestrator.inventory.mistakes import did_you_mean
 from orchestrator.inventory.model import Host, Inventory, Target
 
 
@@ -50,6 +49,8 @@ def select_host(inventory: Inventory, name: str) -> Host:
         return by_address[0]
     if by_address:
         raise UsageError(f"several hosts have the address {name}", evidence="\n".join(host.name for host in by_address))
+    from orchestrator.inventory.mistakes import did_you_mean  # difflib, wanted only here
+
     known = [*inventory.hosts, *inventory.targets, *(host.address for host in inventory.hosts.values())]
     raise UsageError(
         f"there is no host `{name}` in {inventory.path}",
@@ -78,6 +79,8 @@ def _select(inventory: Inventory, selector: str) -> list[Target]:
 
 
 def _unknown(inventory: Inventory, selector: str) -> UsageError:
+    from orchestrator.inventory.mistakes import did_you_mean  # difflib, wanted only here
+
     known = [*inventory.targets, *inventory.groups]
     way_out = did_you_mean(selector, known)
     if selector in inventory.hosts:
