@@ -22,10 +22,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+if TYPE_CHECKING:  # the agent reads records at every status and needs no pathlib for that
+    from pathlib import Path
 
 SCHEMA_VERSION = 1
 
@@ -86,6 +87,8 @@ class Status:
 
 def run_dir() -> Optional[Path]:
     """The run's folder, or None when the payload was started by hand."""
+    from pathlib import Path
+
     value = os.environ.get(RUN_DIR_VARIABLE)
     return Path(value) if value else None
 
@@ -101,6 +104,8 @@ def read_run_spec(folder: Path) -> RunSpec:
 
 def write_json(path: Path, record: Any) -> None:
     """Write a dataclass or a plain object by rename: a reader sees the old file or the new one, whole."""
+    import tempfile  # whoever only reads records need not wait for it
+
     plain = asdict(record) if hasattr(record, "__dataclass_fields__") else record
     handle, temporary = tempfile.mkstemp(dir=str(path.parent), prefix=path.name + ".", suffix=".tmp")
     try:

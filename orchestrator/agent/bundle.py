@@ -68,7 +68,8 @@ def build_bundle() -> Bundle:
     loader = files["loader.py"]
     packed = b"".join(b"%s %d\n" % (name.encode("ascii"), len(text)) + text for name, text in files.items())
     agent_hash = hash_of(files)
-    blob = zlib.compress(loader + b"\0" + agent_hash.encode("ascii") + b"\n" + packed, 9)
+    # Level 9 takes twice as long to save half a percent.
+    blob = zlib.compress(loader + b"\0" + agent_hash.encode("ascii") + b"\n" + packed, 6)
     return Bundle(agent_hash=agent_hash, preamble=b"orch%08d" % len(blob) + blob)
 
 

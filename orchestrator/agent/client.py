@@ -73,7 +73,12 @@ class AgentSession:
         """Starts one process through `transport`. Raises NoPythonError, ContainerError, DeadlineError,
         and what the transport raises."""
         tried = list(dict.fromkeys([*pythons, LAST_RESORT]))
-        process = await transport.start(start_argv(tried))
+        # Reading and packing the sources takes as long as a start over a kept connection: do both at once.
+        packing = asyncio.ensure_future(asyncio.to_thread(build_bundle))
+        try:
+            process = await transport.start(start_argv(tried))
+        finally:
+            await asyncio.wait([packing])
         session = cls(process, transport.label)
         try:
             await session._greet(tried)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
@@ -11,8 +11,9 @@ from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
 from orchestrator.operations.status import status
-from orchestrator.probes.training import RunPhase
-from orchestrator.reports.status import StatusReport, render_status, status_record
+
+if TYPE_CHECKING:  # `status` imports it while it waits for the answers
+    from orchestrator.reports.status import StatusReport
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -23,6 +24,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         return await status(target, trace=output.trace)
 
     def show(report: StatusReport) -> int:
+        import json
+
+        from orchestrator.reports.status import render_status, status_record
+
         seen.append(report)
         output.result(json.dumps(status_record(report)) if arguments.json else render_status(report))
         return 0
@@ -34,6 +39,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _next(report: StatusReport) -> str:
+    from orchestrator.probes.training import RunPhase
+
     if report.release is None:
         return "orch deploy"
     if report.run is None:

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import json
 import os
-import random
 import time
 from typing import Any, Dict
 
@@ -40,7 +39,7 @@ def acquire(base: str, timeout_s: float = 10.0) -> int | None:
         if time.monotonic() > until:
             os.close(handle)
             raise LockTimeout("%s was busy with readers for %g s" % (LIVE_LOCK, timeout_s))
-        time.sleep(random.uniform(0.001, 0.02))
+        time.sleep(0.001 + 0.019 * os.urandom(1)[0] / 255)  # random: not the module, a status needs this file
     return handle
 
 

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import re
-from pathlib import Path
 from typing import Any, Dict, List
 
 try:
@@ -61,6 +60,8 @@ def read_record(folder: str, name: str) -> Record | None:
 
 def write_record(folder: str, name: str, record: Record) -> None:
     """By rename, mode 0600, on disk when this returns. Raises OSError."""
+    from pathlib import Path  # a status only reads
+
     contract.write_json(Path(os.path.join(folder, name)), record)
     sync_folder(folder)
 

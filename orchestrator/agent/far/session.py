@@ -7,12 +7,9 @@ removed only when nothing lives in it. tmux's exit code says little: its words d
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import shutil
 import stat
 import subprocess
-import tempfile
 import time
 from typing import Any, Dict, List, NamedTuple
 
@@ -50,6 +47,9 @@ def socket_path(base: str) -> str:
     path = os.path.join(base, SOCKET)
     if len(os.fsencode(path)) <= MAX_SOCKET_BYTES:
         return path
+    import hashlib  # these two are rarely wanted, and every status passes through here
+    import tempfile
+
     digest = hashlib.sha256(os.fsencode(os.path.realpath(base))).hexdigest()[:12]
     return os.path.join(tempfile.gettempdir(), "orch-%d-%s" % (os.getuid(), digest), SOCKET)
 
@@ -150,8 +150,6 @@ def capture(base: str, name: str) -> str:
 
 def run_tmux(argv: List[str]) -> tuple[int, str]:
     """(exit code, what it said on either stream). Raises TmuxError."""
-    if shutil.which("tmux") is None:
-        raise TmuxError("tmux is not installed")
     environment: Dict[str, Any] = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE", "TMUX_TMPDIR")}
     try:
         done = subprocess.run(
@@ -165,6 +163,8 @@ def run_tmux(argv: List[str]) -> tuple[int, str]:
         )
     except subprocess.TimeoutExpired:
         raise TmuxError("tmux did not answer within %g s" % TMUX_DEADLINE_S) from None
+    except FileNotFoundError:
+        raise TmuxError("tmux is not installed") from None
     except OSError as error:
         raise TmuxError("tmux could not be started: %s" % error) from error
     return done.returncode, done.stdout.decode("utf-8", "replace").strip()
