@@ -74,7 +74,7 @@ def test_a_busy_session_name_is_left_alone(place):
 
 
 def test_without_tmux_it_runs_and_says_so(place, monkeypatch):
-    monkeypatch.setattr(session.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
     answer = place.start("print(1)", session="train")
     assert answer["started"] and answer["session"] is None and "tmux is not installed" in answer["session_note"]
     assert place.exit_of(answer)["exit_code"] == 0

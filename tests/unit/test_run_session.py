@@ -1,5 +1,7 @@
 """What tmux says, and what it is told: pure parts."""
 
+import tempfile
+
 import pytest
 
 from orchestrator.agent.far import session
@@ -36,7 +38,7 @@ def test_no_word_of_the_command_ends_it():
 
 
 def test_a_private_folder_is_demanded_for_a_short_socket(tmp_path, monkeypatch):
-    monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     base = "/" + "x" * 120
     path = session.prepare_socket_folder(base)
     assert len(path) <= session.MAX_SOCKET_BYTES or len(str(tmp_path)) > 60

@@ -9,7 +9,7 @@ import time
 from .sources import agent_hash
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
     from typing import Any, Dict
 
 

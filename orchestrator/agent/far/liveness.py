@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
     from typing import Callable
 
 BEAT_INTERVAL_S = 3.0

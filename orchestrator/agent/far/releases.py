@@ -18,7 +18,7 @@ from .records import contract
 from .release_store import INCOMING, is_complete, newest_first, record_path
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
     from typing import Any, Dict, List, Set
 
 STORE = "releases"

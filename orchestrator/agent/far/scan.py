@@ -14,7 +14,7 @@ import stat
 from .manifest import DIR, FILE, LINK, Entry, ManifestError, check_entries, check_path, file_mode
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
     from typing import Callable, List, Sequence, Tuple
 
 BUILT_IN_EXCLUDES = (

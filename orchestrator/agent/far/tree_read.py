@@ -12,7 +12,7 @@ from .release_store import read_record
 from .scan import BUILT_IN_EXCLUDES, hash_file, scan, walk
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # not at run time: importing typing would double the agent's start
+if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
     from typing import Any, Dict, Iterator, List, Tuple
 
 
