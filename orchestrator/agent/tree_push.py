@@ -101,7 +101,8 @@ async def _send_missing(
     except (ManifestError, IndexError, TypeError) as error:
         raise TransferError("the agent asks for files that are not in the tree", evidence=str(error)) from error
     counter = ProgressCounter([size for _, size in missing], on_progress)
-    frames = pack_frames(source.read_blobs([sha256 for sha256, _ in missing]))
+    link_is_slower = False
+    frames = pack_frames(source.read_blobs([sha256 for sha256, _ in missing]), worth_packing=lambda: link_is_slower)
     try:
         # Reading and packing the next frame goes on while one is written.
         upcoming = asyncio.ensure_future(asyncio.to_thread(next, frames, None))
@@ -109,6 +110,8 @@ async def _send_missing(
             upcoming = asyncio.ensure_future(asyncio.to_thread(next, frames, None))
             header, body, raw_bytes = frame
             await exchange.send(header, body)
+            # The next frame was ready before this one had left: there is time to pack. Else packing only delays.
+            link_is_slower = upcoming.done()
             counter.add(raw_bytes)
     finally:
         # Let the thread leave the source before the caller does.

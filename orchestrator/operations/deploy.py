@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from orchestrator.agent.client import AgentSession
@@ -39,10 +40,12 @@ async def deploy(
 ) -> DeployReport:
     """Raises TransferError (nothing switched), BusyError, and what connecting raises."""
     payload = require_payload(target)
-    source = await asyncio.to_thread(_read_payload, payload, revision)
     store = f"{target.base}/releases"
-    async with agent_session(target, trace) as session:
+    # While the files are read the connection is made; a mistake in the files is told either way.
+    reading = asyncio.ensure_future(asyncio.to_thread(_read_payload, payload, revision))
+    async with _seen_to(reading), agent_session(target, trace) as session:
         state = await _state(session, target)
+        source = await reading
         if dry_run:
             plan = await plan_push(session, source, store)
             files_sent, bytes_sent = plan.files_missing, plan.bytes_missing
@@ -97,6 +100,15 @@ def _choose_release(listed: Mapping[str, Any], wanted: str | None, target: Targe
         evidence="there are: " + (", ".join(name[:12] for name in there) or "none"),
         way_out="orch rollback --to RELEASE",
     )
+
+
+@asynccontextmanager
+async def _seen_to(reading: asyncio.Future[TreeSource]) -> AsyncIterator[None]:
+    """What fails here must not leave a reading that nobody asks for its result."""
+    try:
+        yield
+    finally:
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 async def _state(session: AgentSession, target: Target) -> dict[str, str | None]:

@@ -17,7 +17,7 @@ from .manifest import ManifestError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
-    from typing import Any, Dict, Iterable, Iterator, List, Tuple
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 FRAME_BYTES = 256 * 1024
 """Small enough for memory that malloc uses again: frames of a megabyte are unpacked at a quarter of the speed."""
@@ -29,18 +29,23 @@ SYNC_THREADS = 8
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-def pack_frames(pieces: Iterable[bytes]) -> Iterator[Tuple[Dict[str, Any], bytes, int]]:
-    """(header, body, number of raw bytes) for each frame. Small files share one."""
+def pack_frames(
+    pieces: Iterable[bytes], *, worth_packing: Callable[[], bool] = lambda: True
+) -> Iterator[Tuple[Dict[str, Any], bytes, int]]:
+    """(header, body, number of raw bytes) for each frame. Small files share one.
+
+    worth_packing: asked before each frame; a fast link is fed faster with what is not packed.
+    """
     buffer: List[bytes] = []
     size = 0
     for piece in pieces:
         buffer.append(piece)
         size += len(piece)
         if size >= FRAME_BYTES:
-            yield _pack(b"".join(buffer))
+            yield _pack(b"".join(buffer), worth_packing())
             buffer, size = [], 0
     if size:
-        yield _pack(b"".join(buffer))
+        yield _pack(b"".join(buffer), worth_packing())
 
 
 def unpack_frame(header: Dict[str, Any], body: bytes) -> bytes:
@@ -57,7 +62,9 @@ def unpack_frame(header: Dict[str, Any], body: bytes) -> bytes:
     return data
 
 
-def _pack(data: bytes) -> Tuple[Dict[str, Any], bytes, int]:
+def _pack(data: bytes, worth_it: bool) -> Tuple[Dict[str, Any], bytes, int]:
+    if not worth_it:
+        return {}, data, len(data)
     middle = len(data) // 2
     sample = data[middle : middle + SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) < WORTH_IT * len(sample):
