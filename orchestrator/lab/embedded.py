@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -75,10 +74,6 @@ class EmbeddedLab(Lab):
         self._start_server(port=0)
         self.start_container()
         self._write_inventory(venv, devices=namespaces)
-
-    def _note(self, **changes: object) -> None:
-        self.record = replace(self.record, **changes)  # type: ignore[arg-type]
-        self.record.save()
 
     @property
     def _marks(self) -> tuple[int, int]:
@@ -181,10 +176,6 @@ class EmbeddedLab(Lab):
         return ["ssh", "-F", str(ssh / "config"), *words, "-p", str(self.record.port), login, *command]
 
     # -- the far side ------------------------------------------------------------------------------
-
-    @property
-    def shared(self) -> Path:
-        return self.folder / "shared"
 
     def _container(self, verb: str, container: int) -> None:
         argv = [sys.executable, "-ISE", str(self.shared / "container.py"), verb, str(self.shared), str(container)]

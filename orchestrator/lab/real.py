@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.lab import real_files, real_removal
@@ -87,10 +86,6 @@ class RealLab(Lab):
         self.start_sshd()
         self.start_container()
 
-    def _note(self, **changes: object) -> None:
-        self.record = replace(self.record, **changes)  # type: ignore[arg-type]
-        self.record.save()
-
     def _start_namespaces(self) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.lab.real_namespaces", str(self.folder / "plan.json")],
@@ -133,10 +128,6 @@ class RealLab(Lab):
         return process.pid
 
     # -- the far side ------------------------------------------------------------------------------
-
-    @property
-    def shared(self) -> Path:
-        return self.folder / "shared"
 
     def host_command(self, argv: Sequence[str]) -> list[str]:
         """A local argv that runs argv on the host, as root, without SSH."""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from orchestrator.lab import doubles
 from orchestrator.lab.real_namespaces import Plan
+from orchestrator.lab.surface import CONTAINER_ID
 
-CONTAINER_ID = 200
 HOST_NAME = "gpu-box"
 CONTAINER_NAME = "ct200"
 HIDDEN_FOLDERS = ("/root", "/tmp", "/run", "/home", "/var/lib/orch-lab", "/var/lib/lxc", "/etc/ssh", "/etc/sudoers.d")

@@ -13,6 +13,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ class Lab(ABC):
     def __init__(self, record: LabRecord) -> None:
         self.record = record
         self.folder = record.path
+
+    def _note(self, **changes: Any) -> None:
+        """Into the record, at once: what was made must be found again."""
+        self.record = replace(self.record, **changes)
+        self.record.save()
 
     # -- the controller's side ---------------------------------------------------------------------
 
@@ -67,9 +73,9 @@ class Lab(ABC):
     # -- the far side ------------------------------------------------------------------------------
 
     @property
-    @abstractmethod
     def shared(self) -> Path:
         """The folder that the doubles take their orders from."""
+        return self.folder / "shared"
 
     @abstractmethod
     def container_running(self, container: int = CONTAINER_ID) -> bool: ...
