@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from orchestrator.agent.far import observe, process, records, session, start, stop
 from orchestrator.agent.far.channel import Channel
+from tests.waiting import eventually
 
 GRACEFUL = """
 import signal, sys, time
@@ -38,16 +38,6 @@ deadline = time.time() + 60
 while time.time() < deadline:
     time.sleep(0.02)
 """
-
-
-def wait_until(condition, what, timeout_s=20.0):
-    until = time.monotonic() + timeout_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < until, f"did not happen: {what}"
-        time.sleep(0.02)
 
 
 class Place:
@@ -83,7 +73,7 @@ class Place:
 
     def exit_of(self, answer):
         path = self.folder(answer) / "exit.json"
-        wait_until(path.exists, "exit.json")
+        eventually(path.exists, "exit.json")
         return json.loads(path.read_text())
 
     def log(self, answer):
@@ -98,11 +88,11 @@ class Place:
             for stat in run.living():
                 process.send_signal_to(stat, signal.SIGKILL)
             if run.wrapper:
-                wait_until(lambda run=run: not process.is_alive(run.wrapper), "the wrapper's end")
+                eventually(lambda run=run: not process.is_alive(run.wrapper), "the wrapper's end")
         socket = session.socket_path(str(self.base))
         if os.path.exists(socket):
             subprocess.run(["tmux", "-S", socket, "kill-server"], capture_output=True, check=False)
 
 
 def ready(place, answer, word=b"ready"):
-    wait_until(lambda: word in place.log(answer), "the training is ready")
+    eventually(lambda: word in place.log(answer), "the training is ready")

@@ -11,25 +11,11 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import NoPythonError
 from orchestrator.agent.tree import pull_tree, push_tree, scan_folder
 from orchestrator.errors import OutcomeUnknownError
-from tests.contract.places import COMBINATIONS, Stage
 
 
 @pytest.fixture(scope="module")
-def stage():
-    saved = dict(os.environ)
-    stage = Stage()
-    os.environ["XDG_RUNTIME_DIR"] = str(stage.folder)
-    yield stage
-    stage.end()
-    os.environ.clear()
-    os.environ.update(saved)
-
-
-@pytest.fixture(scope="module", params=COMBINATIONS, ids=lambda words: "-".join(words))
-def place(request, stage):
-    path = os.environ["PATH"]
-    yield stage.place(*request.param)
-    os.environ["PATH"] = path
+def place(combination):
+    return combination
 
 
 def test_one_start_then_trees_both_ways(place, tmp_path):

@@ -8,18 +8,19 @@ import pytest
 
 from orchestrator.agent.far import observe, records, stop
 from orchestrator.agent.far.errors import OpError
-from tests.run_place import GRACEFUL, STUBBORN, TRAINING, ready, wait_until
+from tests.run_place import GRACEFUL, STUBBORN, TRAINING, ready
+from tests.waiting import eventually
 
 
 def test_a_killed_wrapper_does_not_free_the_target(place):
     answer = place.start(TRAINING)
     os.kill(place.wrapper_pid(answer), signal.SIGKILL)
-    wait_until(lambda: not place.facts()[0]["run"]["wrapper_alive"], "the wrapper's end")
+    eventually(lambda: not place.facts()[0]["run"]["wrapper_alive"], "the wrapper's end")
     facts = place.facts()[0]
     assert facts["live"]["held"] and facts["run"]["training_alive"] and facts["run"]["exit"] is None
     assert place.start(TRAINING)["reason"] == "busy"
     os.kill(answer["pid"], signal.SIGKILL)
-    wait_until(lambda: not place.facts()[0]["live"]["held"], "the lock is free")
+    eventually(lambda: not place.facts()[0]["live"]["held"], "the lock is free")
     facts = place.facts()[0]
     assert not facts["run"]["training_alive"] and facts["run"]["exit"] is None
     waited = place.call(observe.wait_run, run_id=answer["run_id"], wait_s=5)
@@ -29,7 +30,7 @@ def test_a_killed_wrapper_does_not_free_the_target(place):
 def test_a_run_whose_wrapper_is_gone_can_be_stopped(place):
     answer = place.start(TRAINING)
     os.kill(place.wrapper_pid(answer), signal.SIGKILL)
-    wait_until(lambda: not place.facts()[0]["run"]["wrapper_alive"], "the wrapper's end")
+    eventually(lambda: not place.facts()[0]["run"]["wrapper_alive"], "the wrapper's end")
     stopped = place.call(stop.stop_run, run_id=None, wait_s=20)
     assert stopped["stopped"] and stopped["run_id"] == answer["run_id"] and stopped["exit"] is None
 

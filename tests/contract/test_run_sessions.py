@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.far import session, stop
-from tests.run_place import GRACEFUL, TRAINING, Place, ready, wait_until
+from tests.run_place import GRACEFUL, TRAINING, Place, ready
+from tests.waiting import eventually
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 
@@ -25,13 +26,13 @@ def test_a_session_shows_the_log_and_stays(place):
     answer = place.start("print('seen in the pane')", session="train.1", watch_s=20)
     assert answer["session"] == "train_1" and answer["session_note"] is None
     assert answer["attach"][-2:] == ["-t", "=train_1"]
-    wait_until(lambda: "ended with exit code 0" in session.capture(str(place.base), "train_1"), "the last line")
+    eventually(lambda: "ended with exit code 0" in session.capture(str(place.base), "train_1"), "the last line")
     assert "seen in the pane" in session.capture(str(place.base), "train_1")
     assert tmux(place, "display-message", "-p", "-t", "=train_1:", "#{window_width} #{history_limit}").stdout == (
         "250 50000\n"
     )
     dead = ("list-panes", "-s", "-t", "=train_1:", "-F", "#{pane_dead}")
-    wait_until(lambda: tmux(place, *dead).stdout == "1\n", "the pane stays, dead")
+    eventually(lambda: tmux(place, *dead).stdout == "1\n", "the pane stays, dead")
     facts = place.facts()[0]
     assert facts["session"]["present"] and facts["session"]["attached"] == 0
     again = place.start("print('once more')", session="train.1", watch_s=20)
@@ -52,7 +53,7 @@ def test_the_end_of_the_tmux_server_does_not_touch_the_training(place):
     answer = place.start(GRACEFUL, session="train")
     ready(place, answer)
     assert tmux(place, "kill-server").returncode == 0
-    wait_until(lambda: place.facts()[0]["session"]["present"] is False, "the session is gone")
+    eventually(lambda: place.facts()[0]["session"]["present"] is False, "the session is gone")
     assert place.facts()[0]["run"]["training_alive"] and place.facts()[0]["run"]["wrapper_alive"]
     assert place.call(stop.stop_run, run_id=None, wait_s=20)["exit"]["exit_code"] == 3
 
@@ -86,7 +87,7 @@ def test_a_stale_socket_is_no_session(place):
     socket = session.socket_path(str(place.base))
     pid = int(tmux(place, "display-message", "-p", "#{pid}").stdout)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: session.look(str(place.base), "train").present is False, "no session")
+    eventually(lambda: session.look(str(place.base), "train").present is False, "no session")
     assert os.path.exists(socket)
     assert place.start("pass", session="train", watch_s=20)["session"] == "train"
 

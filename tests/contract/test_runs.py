@@ -14,7 +14,8 @@ import pytest
 
 from orchestrator.agent.far import live, records, start, stop
 from orchestrator.agent.far.errors import OpError
-from tests.run_place import TRAINING, wait_until
+from tests.run_place import TRAINING
+from tests.waiting import eventually
 
 
 def test_a_run_is_started_recorded_and_ends(place):
@@ -24,7 +25,7 @@ def test_a_run_is_started_recorded_and_ends(place):
     assert (record["exit_code"], record["signal"], record["start_error"]) == (3, None, None)
     assert record["max_rss_kib"] > 1000 and record["user_s"] > 0 and record["ended_at"] >= record["started_at"]
     assert place.log(answer) == b"hello\n''\n"
-    wait_until(lambda: not live.is_held(str(place.base)), "the lock is free")
+    eventually(lambda: not live.is_held(str(place.base)), "the lock is free")
     facts, tail = place.facts()
     assert tail == place.log(answer)
     assert facts["run"]["id"] == answer["run_id"] and facts["run"]["exit"] == record
@@ -100,7 +101,7 @@ def test_what_cannot_be_executed_is_named(place, argv, error, says):
     answer = place.start("", argv=argv)
     assert (answer["started"], answer["reason"]) == (False, "exec")
     assert answer["start_error"]["error"] == error and says in answer["start_error"]["message"]
-    wait_until(lambda: not live.is_held(str(place.base)), "the lock is free")
+    eventually(lambda: not live.is_held(str(place.base)), "the lock is free")
     assert place.start(TRAINING)["started"], "the target is free afterwards"
 
 
@@ -137,7 +138,7 @@ def test_of_two_starts_at_once_exactly_one_wins(place):
         assert sorted(answer["started"] for answer in answers) == [False, True], answers
         winner = next(answer for answer in answers if answer["started"])
         assert place.call(stop.stop_run, run_id=None, wait_s=20)["run_id"] == winner["run_id"]
-        wait_until(lambda: not live.is_held(str(place.base)), "the lock is free")
+        eventually(lambda: not live.is_held(str(place.base)), "the lock is free")
         assert len(records.run_ids(str(place.base))) == number + 1
 
 
@@ -193,7 +194,7 @@ def test_a_start_that_cannot_write_leaves_nothing(place, monkeypatch):
 
 def test_an_existing_run_is_not_started_again(place):
     answer = place.start("pass", watch_s=20)
-    wait_until(lambda: not live.is_held(str(place.base)), "the lock is free")
+    eventually(lambda: not live.is_held(str(place.base)), "the lock is free")
     with pytest.raises(OpError) as caught:
         place.start("pass", run_id=answer["run_id"])
     assert caught.value.kind == "exists"

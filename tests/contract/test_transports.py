@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError
-from tests.contract.places import COMBINATIONS, TRANSPORTS, Stage
+from tests.contract.places import TRANSPORTS
 
 ECHO = "import sys, os; os.write(1, b'\\0'.join(os.fsencode(w) for w in sys.argv[1:]))"
 HOSTILE = [
@@ -46,21 +46,8 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def stage():
-    saved = dict(os.environ)
-    stage = Stage()
-    os.environ["XDG_RUNTIME_DIR"] = str(stage.folder)
-    yield stage
-    stage.end()
-    os.environ.clear()
-    os.environ.update(saved)
-
-
-@pytest.fixture(scope="module", params=COMBINATIONS, ids=lambda words: "-".join(words))
-def place(request, stage):
-    path = os.environ["PATH"]
-    yield stage.place(*request.param)
-    os.environ["PATH"] = path
+def place(combination):
+    return combination
 
 
 @pytest.fixture(scope="module", params=[words for words in TRANSPORTS if words != "local"])

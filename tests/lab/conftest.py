@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.lab.embedded import EmbeddedLab
 from orchestrator.lab.real import RealLab, why_not
+from orchestrator.lab.surface import Lab
 
 
 def require_real_lab() -> None:
@@ -34,3 +35,14 @@ def embedded_lab() -> Iterator[EmbeddedLab]:
     lab = EmbeddedLab.up(bound=True)
     yield lab
     lab.down()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("real_lab", marks=pytest.mark.real_lab),
+        pytest.param("embedded_lab", marks=pytest.mark.lab),
+    ]
+)
+def either_lab(request: pytest.FixtureRequest) -> Lab:
+    lab: Lab = request.getfixturevalue(request.param)
+    return lab

@@ -51,15 +51,9 @@ contract.write_json(folder / contract.RESULT, {"reached": step})
 numbers = itertools.count(1)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("real_lab", marks=pytest.mark.real_lab),
-        pytest.param("embedded_lab", marks=pytest.mark.lab),
-    ]
-)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    lab: Lab = request.getfixturevalue(request.param)
-    place = Place(lab, tmp_path, f"c{next(numbers)}")
+@pytest.fixture
+def place(either_lab: Lab, tmp_path: Path) -> Iterator[Place]:
+    place = Place(either_lab, tmp_path, f"c{next(numbers)}")
     (place.payload / "speaker.py").write_text(SPEAKER)
     shutil.copy(PROJECT / "remote_payload" / "contract.py", place.payload)
     place.write(

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.lab.real import RealLab
 from tests.lab.place import Place, said
-from tests.lab.test_verbs import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_lab
 numbers = itertools.count(1)

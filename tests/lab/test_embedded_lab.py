@@ -12,8 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncssh
@@ -24,6 +23,7 @@ from orchestrator.lab.choice import open_lab
 from orchestrator.lab.doubles.container import marked
 from orchestrator.lab.embedded import EmbeddedLab, namespaces_allowed
 from orchestrator.lab.records import LabError, find_labs
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.lab
 PROJECT = Path(__file__).parents[2]
@@ -46,13 +46,6 @@ def own_lab(request: pytest.FixtureRequest) -> Iterator[EmbeddedLab]:
     yield lab
     if lab.folder.exists():
         lab.down()
-
-
-def eventually(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 # -- the server does what sshd does ------------------------------------------------------------------

@@ -9,8 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from orchestrator.lab.real import RealLab
 from orchestrator.lab.records import LabProcess, find_labs, read_record, start_ticks
 from orchestrator.lab.surface import Lab
 from tests.lab.conftest import require_real_lab
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.real_lab
 PROJECT = Path(__file__).parents[2]
@@ -43,13 +43,6 @@ def own_lab() -> Iterator[RealLab]:
     yield lab
     if lab.folder.exists():
         lab.down()
-
-
-def eventually(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 # -- what is there -----------------------------------------------------------------------------------

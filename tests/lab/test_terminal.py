@@ -12,20 +12,14 @@ import pytest
 
 from orchestrator.lab.surface import Lab
 from tests.lab.place import Place, said
-from tests.lab.test_verbs import eventually
+from tests.waiting import eventually
 
 numbers = itertools.count(1)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("real_lab", marks=pytest.mark.real_lab),
-        pytest.param("embedded_lab", marks=pytest.mark.lab),
-    ]
-)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    lab: Lab = request.getfixturevalue(request.param)
-    place = Place(lab, tmp_path, f"a{next(numbers)}")
+@pytest.fixture
+def place(either_lab: Lab, tmp_path: Path) -> Iterator[Place]:
+    place = Place(either_lab, tmp_path, f"a{next(numbers)}")
     place.write(command=["python3", "foreign.py", "100000", "0.05"], session="window")
     yield place
     place.clean()

@@ -5,36 +5,23 @@ from __future__ import annotations
 import itertools
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orchestrator.lab.surface import Lab
 from tests.lab.place import Place, said
+from tests.waiting import eventually
 
 numbers = itertools.count(1)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("real_lab", marks=pytest.mark.real_lab),
-        pytest.param("embedded_lab", marks=pytest.mark.lab),
-    ]
-)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    lab: Lab = request.getfixturevalue(request.param)
-    place = Place(lab, tmp_path, f"t{next(numbers)}")
+@pytest.fixture
+def place(either_lab: Lab, tmp_path: Path) -> Iterator[Place]:
+    place = Place(either_lab, tmp_path, f"t{next(numbers)}")
     yield place
     place.clean()
-
-
-def eventually(true: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def test_a_foreign_script_is_deployed_launched_and_recorded(place: Place) -> None:
