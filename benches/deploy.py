@@ -13,14 +13,14 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from compare import Case, command, measure, publish, table
-from status import HOST, PROJECT, TRUE
+from compare import PROJECT, Case, command, measure, publish, table
+from status import HOST, TRUE
 
 from orchestrator.lab.choice import open_lab
 from orchestrator.lab.records import choose_lab
 
 FILES, FILE_BYTES = 200, 100_000
-ROUNDS = 7
+ROUNDS = 3
 EXEC = ["pct", "exec", "200", "--"]
 
 

@@ -12,13 +12,12 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from compare import Case, command, measure, publish, table
+from compare import PROJECT, Case, command, measure, publish, table
 
 from orchestrator.lab.choice import open_lab
 from orchestrator.lab.records import choose_lab
 from orchestrator.transport.runtime_folder import runtime_folder
 
-PROJECT = Path(__file__).resolve().parent.parent
 HOST = "root@10.1.2.6"
 TRUE = ["pct", "exec", "200", "--", "true"]
 ROUNDS = 15
