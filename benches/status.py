@@ -20,7 +20,7 @@ from orchestrator.transport.runtime_folder import runtime_folder
 
 HOST = "root@10.1.2.6"
 TRUE = ["pct", "exec", "200", "--", "true"]
-ROUNDS = 15
+ROUNDS = 9
 
 
 def main() -> None:
