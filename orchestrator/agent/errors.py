@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.errors import ContainerError, OrchError
+from orchestrator.errors import (
+    EXIT_BUG,
+    BusyError,
+    ContainerError,
+    OrchError,
+    OutcomeUnknownError,
+    PreflightError,
+    UsageError,
+)
+
+# What a refusal of the agent is to a person; a kind that is not here is our own mistake.
+EXIT_CODES = {
+    "missing": UsageError.exit_code,
+    "busy": BusyError.exit_code,
+    "start_unknown": OutcomeUnknownError.exit_code,
+    "disk_full": PreflightError.exit_code,
+    "start_failed": PreflightError.exit_code,
+    "conflict": PreflightError.exit_code,
+    "io": PreflightError.exit_code,
+}
 
 
 class NoPythonError(ContainerError):
@@ -24,3 +43,4 @@ class AgentOpError(OrchError):
     def __init__(self, kind: str, message: str, evidence: str = "") -> None:
         super().__init__(message, evidence=evidence)
         self.kind = kind
+        self.exit_code = EXIT_CODES.get(kind, EXIT_BUG)

@@ -34,6 +34,8 @@ class PullResult:
     files_received: int
     bytes_received: int
     """Of file contents, before compression."""
+    left_out: tuple[str, ...]
+    """What cannot be moved: FIFOs, sockets, links that lead out, names with control characters."""
 
 
 async def pull_tree(
@@ -53,7 +55,7 @@ async def pull_tree(
             if entries is not None and await pull.fetch(entries):
                 await asyncio.to_thread(pull.merge, entries)
                 files = sum(entry.kind == FILE for entry in entries)
-                return PullResult(files, pull.files_received, pull.bytes_received)
+                return PullResult(files, pull.files_received, pull.bytes_received, pull.left_out)
     except AgentOpError as error:
         raise transfer_error(session.label, error) from error
     except ManifestError as error:
@@ -71,6 +73,7 @@ class _Pull:
     ) -> None:
         self.files_received = 0
         self.bytes_received = 0
+        self.left_out: tuple[str, ...] = ()
         self.changing: list[str] = []
         """What changed while it was read, in the last round."""
         self._placed: set[str] = set()
@@ -89,6 +92,7 @@ class _Pull:
         except AgentOpError as error:
             self._forgive(error)
             return None
+        self.left_out = tuple(reply.header["odd"])
         return unpack(reply.body)
 
     async def fetch(self, entries: Sequence[Entry]) -> bool:

@@ -18,10 +18,15 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def attach(target: Target, output: Output) -> int:
+    return replace_by(target, attach_command(target, require_session(target)), output)
+
+
+def require_session(target: Target) -> str:
+    """Its name. Raises UsageError."""
     if target.payload is None or target.payload.session is None:
         raise UsageError(
             f"{target.name} has no session to attach to",
             evidence="its payload names no `session:`",
             way_out="orch logs -f",
         )
-    return replace_by(target, attach_command(target, target.payload.session), output)
+    return target.payload.session

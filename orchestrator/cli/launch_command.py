@@ -28,6 +28,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
     if arguments.attach and len(targets) != 1:
         raise UsageError("--attach needs exactly one target")
+    if arguments.attach:
+        # Before anything is started: what cannot be done afterwards is not begun.
+        from orchestrator.cli.attach_command import require_session
+        from orchestrator.cli.interactive import require_terminal
+
+        require_session(targets[0])
+        require_terminal()
     output.still_running = "Nothing was started, as far as is known: `orch status` tells."
     display = WaitDisplay(output, labelled=len(targets) > 1)
 

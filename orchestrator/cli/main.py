@@ -22,10 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.inventory = _path(getattr(arguments, "inventory", None))
     arguments.verbose = getattr(arguments, "verbose", False)
     output = Output(verbose=arguments.verbose)
-    from importlib import import_module
-
-    module = import_module(f"orchestrator.cli.{arguments.command}_command")
     try:
+        from importlib import import_module
+
+        module = import_module(f"orchestrator.cli.{arguments.command}_command")
         code = module.run(arguments, output)
         sys.stdout.flush()
         return int(code)

@@ -81,7 +81,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
         metavar="RUN[:STEP]",
         help="go on from a checkpoint (alone: the newest complete one of the last run)",
     )
-    fresh.add_argument("--from-scratch", action="store_true", help="take no checkpoint, whatever the inventory says")
+    fresh.add_argument("--from-scratch", action="store_true", help="take no checkpoint (the default)")
     launch.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="payload setting, repeatable"
     )

@@ -13,6 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.execute import Sink, execute
 from orchestrator.operations.session import agent_session
+from orchestrator.probes.text import plain_text
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
 
@@ -49,9 +50,11 @@ async def logs(
         which = ["+1"] if lines is None else [str(lines)]
         argv = ["sh", "-c", SH_SCRIPT, "sh", target.base, run_id or "", contract.RUN_LOG, *which]
         argv.append("follow" if follow else "")
-        return await execute(
-            target, argv, stdin=None, on_stdout=on_bytes, on_stderr=lambda chunk: on_note(chunk.decode()), trace=trace
-        )
+
+        def on_stderr(chunk: bytes) -> None:
+            on_note(plain_text(chunk.decode("utf-8", "replace")).rstrip())
+
+        return await execute(target, argv, stdin=None, on_stdout=on_bytes, on_stderr=on_stderr, trace=trace)
 
 
 async def _send_log(

@@ -36,6 +36,7 @@ async def pull(
         files=pulled.files,
         files_received=pulled.files_received,
         bytes_received=pulled.bytes_received,
+        left_out=pulled.left_out,
         live=bool(live),
         result=run["result"],
     )

@@ -128,9 +128,6 @@ def judge_run(facts: Mapping[str, object]) -> RunState:
     ended = parse_exit(run.get("exit"))
     state = _ended(run, ended) if ended is not None else _not_told(facts, run)
     phase, evidence, notes = state
-    broken = as_str(as_mapping(run.get("exit")).get("broken"))
-    if broken:
-        notes = (*notes, f"{broken} cannot be read")
     pid = as_int(run.get("training_pid"))
     return RunState(phase, run_id, pid, ended, evidence, (*notes, *_stray_notes(run, phase)))
 
@@ -165,6 +162,9 @@ def _not_told(facts: Mapping[str, object], run: Mapping[str, object]) -> _Judgem
         early = _early(facts, run)
         if early is not None:
             return early
+    broken = as_str(as_mapping(run.get("exit")).get("broken"))
+    if broken:
+        return RunPhase.ENDED_UNKNOWN, (f"the record of its end, {broken}, cannot be read",), ()
     evidence = ["nobody recorded how it ended", *_what_happened(facts, run)]
     notes = ["live.lock is held by what the run left behind"] if held else []
     return RunPhase.ENDED_UNKNOWN, tuple(evidence), tuple(notes)

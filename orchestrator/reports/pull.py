@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.probes.text import one_line
 from orchestrator.reports.table import bytes_text
 
 
@@ -17,6 +18,8 @@ class PullReport:
     files: int
     files_received: int
     bytes_received: int
+    left_out: tuple[str, ...]
+    """Names of what cannot be moved: FIFOs, sockets, links that lead out."""
     live: bool
     result: Mapping[str, Any] | None
 
@@ -26,6 +29,9 @@ def render_pull(report: PullReport) -> str:
         f"{report.target}: run {report.run_id} is in {report.folder} "
         f"({report.files} files; received {report.files_received}, {bytes_text(report.bytes_received)})"
     ]
+    if report.left_out:
+        names = ", ".join(one_line(name, 60) for name in report.left_out[:10])
+        lines.append(f"  left out, since they cannot be moved: {names}{', ...' if len(report.left_out) > 10 else ''}")
     if report.live:
         lines.append("  the run is live: this is how far it had got; pull again later")
     return "\n".join(lines)

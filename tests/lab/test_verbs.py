@@ -222,6 +222,43 @@ def test_each_command_starts_pct_once(place: Place) -> None:
         assert place.lab.pct_starts() - before == 1, words
 
 
+def test_what_cannot_be_pulled_is_named_and_keeps_nothing_else_back(place: Place) -> None:
+    (place.payload / "odd.py").write_text(
+        "import os\nfrom pathlib import Path\nrun = Path(os.environ['ORCH_RUN_DIR'])\n"
+        "(run / 'checkpoints' / 'step-5').mkdir(parents=True)\n"
+        "(run / 'checkpoints' / 'step-5' / 'weights').write_text('w')\n"
+        "(run / 'checkpoints' / 'latest').symlink_to(run / 'checkpoints' / 'step-5')\n"
+        "(run / 'out').symlink_to('/etc/passwd')\nos.mkfifo(run / 'pipe')\n"
+    )
+    place.write(command=["python3", "odd.py"])
+    place.ok("deploy")
+    place.ok("launch", "--wait", "end")
+    words = place.ok("pull", "--to", "pulled")
+    assert "left out, since they cannot be moved: out, pipe" in words
+    assert (place.folder / "pulled" / "checkpoints" / "latest" / "weights").read_text() == "w"
+    assert not (place.folder / "pulled" / "out").is_symlink()
+
+
+def test_a_copy_of_a_run_is_not_the_newest_run(place: Place) -> None:
+    place.ok("deploy")
+    place.ok("launch", "--wait", "end")
+    run = place.status()["run"]["run_id"]
+    place.inside("sh", "-c", f"cd {place.base}/runs && cp -a {run} zz-copy && mkdir zzz")
+    assert place.status()["run"]["run_id"] == run
+
+
+def test_refusals_have_their_exit_codes(place: Place) -> None:
+    place.ok("deploy")
+    for words in (["logs", "nosuch"], ["pull", "nosuch"]):
+        done = place.orch(*words)
+        assert done.returncode == 2 and "there is no run nosuch" in said(done)
+    done = place.orch("launch", "--attach")
+    assert done.returncode == 2 and place.status()["run"] is None
+    place.inside("sh", "-c", f"mv {place.base} {place.base}.aside && touch {place.base}")
+    done = place.orch("deploy")
+    assert done.returncode == 10 and "Traceback" not in said(done), said(done)
+
+
 def test_verbose_shows_every_remote_command_line(place: Place) -> None:
     place.write(command=["python3", "foreign.py", "1", "0.01"], session="window", variables={"TOKEN": "se" + "cret"})
     place.ok("deploy")

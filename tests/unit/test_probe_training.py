@@ -128,7 +128,7 @@ def test_another_runs_lock_is_not_ours():
 
 def test_a_broken_exit_record_is_not_an_end_we_know():
     state = judge_run(facts(exit={"broken": "/orch/runs/r1/exit.json"}))
-    assert state.phase is RunPhase.ENDED_UNKNOWN and "exit.json cannot be read" in state.notes[0]
+    assert state.phase is RunPhase.ENDED_UNKNOWN and "exit.json, cannot be read" in state.evidence[0]
 
 
 def test_status_takes_nothing_for_what_it_is_not():

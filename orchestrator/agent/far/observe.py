@@ -139,7 +139,9 @@ def _session(base: str, wanted: Any) -> Record:
 
 def _release(base: str) -> str | None:
     with contextlib.suppress(OSError):
-        return os.path.join(base, os.readlink(os.path.join(base, "current")))
+        target = os.readlink(os.path.join(base, "current"))
+        # A link that orch did not make leads to no release.
+        return os.path.join(base, target) if os.path.dirname(target) == "releases" else None
     return None
 
 

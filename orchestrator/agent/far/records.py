@@ -127,8 +127,11 @@ def latest_run(base: str, live: Record) -> str | None:
     content = live.get("content") or {}
     if live.get("held") and isinstance(content.get("run_id"), str):
         return str(content["run_id"])
-    ids = run_ids(base)
-    return ids[-1] if ids else None
+    for run_id in reversed(run_ids(base)):
+        # Somebody's copy of a run, or a folder that holds none, is not the newest run.
+        if (read_record(os.path.join(base, RUNS, run_id), contract.RUN_SPEC) or {}).get("run_id") == run_id:
+            return run_id
+    return None
 
 
 def training_identity(base: str, folder: str, live: Record) -> Record | None:

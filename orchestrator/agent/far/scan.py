@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 
-from .manifest import DIR, FILE, LINK, Entry, ManifestError, check_entries, check_path, file_mode
+from .manifest import DIR, FILE, LINK, Entry, ManifestError, check_entries, check_link, check_path, file_mode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
@@ -40,21 +40,50 @@ def scan(
     folder: str,
     patterns: Sequence[str],
     *,
-    growing: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Tuple[Entry, ...]:
-    """Raises OSError, ManifestError. `check` is called between reads and may raise.
-
-    growing: a file that is being appended to counts as what it held when it was opened.
-    """
+    """Raises OSError, ManifestError. `check` is called between reads and may raise."""
 
     def finish(entry: Entry) -> Entry:
         if entry.kind != FILE:
             return entry
-        sha256, size = hash_file(os.path.join(folder, entry.path), growing=growing, check=check)
+        sha256, size = hash_file(os.path.join(folder, entry.path), check=check)
         return entry._replace(sha256=sha256, size=size)
 
     return check_entries(finish(entry) for entry in walk(folder, patterns, check=check))
+
+
+def scan_fit(
+    folder: str, patterns: Sequence[str], *, check: Callable[[], None] = lambda: None
+) -> Tuple[Tuple[Entry, ...], List[str]]:
+    """(entries, names of what cannot be moved): for folders that a training made as it liked.
+
+    A link with an absolute target below the folder becomes a relative one; other links that lead out, FIFOs, sockets
+    and names with control characters are left out and named. A file that is being appended
+    to counts as what it held when it was opened. Raises OSError, ManifestError.
+    """
+    odd: List[str] = []
+    entries: List[Entry] = []
+    for entry in walk(folder, patterns, odd=odd, check=check):
+        if entry.kind == LINK:
+            entry = entry._replace(target=_inward(folder, entry))
+            try:
+                check_link(entry.path, entry.target)
+            except ManifestError:
+                odd.append(entry.path)
+                continue
+        elif entry.kind == FILE:
+            sha256, size = hash_file(os.path.join(folder, entry.path), growing=True, check=check)
+            entry = entry._replace(sha256=sha256, size=size)
+        entries.append(entry)
+    return check_entries(entries), sorted(odd)
+
+
+def _inward(folder: str, entry: Entry) -> str:
+    """The link's target, relative if it is an absolute path below the folder."""
+    if entry.target.startswith(folder.rstrip("/") + "/"):
+        return os.path.relpath(entry.target, os.path.dirname(os.path.join(folder, entry.path)))
+    return entry.target
 
 
 def walk(
@@ -90,7 +119,7 @@ def walk(
 
 
 def hash_file(path: str, *, growing: bool = False, check: Callable[[], None] = lambda: None) -> Tuple[str, int]:
-    """(sha256, size). Raises OSError, and ManifestError when the file changes while it is read."""
+    """(sha256, size). growing: it may be appended to meanwhile. Raises OSError, and ManifestError when it changes."""
     digest = hashlib.sha256()
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:

@@ -154,6 +154,9 @@ class Server:
             self._fail(channel.request_id, error)
         except FrameError as error:
             self._fail(channel.request_id, OpError("too_large", str(error)))
+        except OSError as error:
+            # A full, read-only or forbidden place: the target's matter, not a mistake of ours.
+            self._fail(channel.request_id, OpError("io", "%s: %s" % (error.filename or "input/output", error.strerror)))
         except Exception as error:
             import traceback  # costs milliseconds at start, and is needed only here
 

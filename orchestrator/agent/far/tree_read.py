@@ -9,7 +9,7 @@ from .channel import Channel
 from .errors import OpError
 from .manifest import ManifestError, check_path, json_unpack, pack
 from .release_store import read_record
-from .scan import BUILT_IN_EXCLUDES, hash_file, scan, walk
+from .scan import BUILT_IN_EXCLUDES, hash_file, scan_fit, walk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
@@ -17,17 +17,17 @@ if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
 
 
 def tree_scan(params: Dict[str, Any], body: bytes, channel: Channel) -> Tuple[Dict[str, Any], bytes]:
-    """path, exclude. Answers {} and the packed manifest. Raises OpError: missing, changed."""
+    """path, exclude. Answers {odd: names that cannot be moved} and the packed manifest. Raises OpError."""
     path = params["path"]
     try:
-        entries = scan(path, params.get("exclude") or [], growing=True, check=channel.check)
+        entries, odd = scan_fit(path, params.get("exclude") or [], check=channel.check)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise OpError("missing", "%s: %s" % (error.filename or path, error.strerror)) from error
     except ManifestError as error:
         raise OpError("changed" if "changed" in error.why else "bad_content", str(error)) from error
     except OSError as error:
         raise OpError("io", "%s: %s" % (path, error)) from error
-    return {}, pack(entries)
+    return {"odd": odd}, pack(entries)
 
 
 def tree_send(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
