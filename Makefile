@@ -46,8 +46,10 @@ demo: $(READY)
 	    echo "missing (Debian, Ubuntu: apt-get install$$missing)" >&2
 	    exit 1
 	fi
-	lab=$$(orch lab up --embedded | tee /dev/stderr | sed -n 's/^lab \([0-9a-f]*\) .*/\1/p')
-	trap 'orch lab down --lab "$$lab" >&2' EXIT
+	up=$$(orch lab up --embedded)
+	lab=$$(sed -n 's/^lab \([0-9a-f]*\) .*/\1/p' <<<"$$up")
+	trap 'orch lab down --lab "$$lab" >/dev/null' EXIT
+	echo "$$up"
 	in_lab() { echo; echo "+ $$*"; orch lab shell --lab "$$lab" -- "$$@"; }
 	folder="$(CURDIR)/pulled/demo-$$lab"
 	in_lab orch deploy

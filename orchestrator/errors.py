@@ -67,6 +67,9 @@ class OutcomeUnknownError(OrchError):
 
     exit_code = 8
 
+    def __init__(self, what: str, *, evidence: str = "", way_out: str = "") -> None:
+        super().__init__(what, evidence=evidence, way_out=way_out or "orch status   to see what was done")
+
 
 class BusyError(OrchError):
     """Somebody else holds it: a live run, a lease."""

@@ -10,6 +10,7 @@ The run's folder (environment variable ORCH_RUN_DIR):
     run.log          wrapper     stdout and stderr of the training, appended
     wrapper.json     wrapper     who runs it: boot id, pids, start times
     exit.json        wrapper     how it ended, written once, by rename
+    stop.json        orch        that somebody asked it to stop
     status.json      payload     where it is now, rewritten by rename, a few times a second at most
     metrics.jsonl    payload     one JSON object a line, appended
     runtime.json     payload     what it really runs on (versions, devices), once
@@ -37,6 +38,7 @@ RUN_SPEC = "run.json"
 RUN_LOG = "run.log"
 WRAPPER = "wrapper.json"
 EXIT = "exit.json"
+STOP = "stop.json"
 STATUS = "status.json"
 METRICS = "metrics.jsonl"
 RUNTIME = "runtime.json"

@@ -19,7 +19,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.still_running = "The release that was live stays live; `orch deploy` again sends only what is missing."
 
     async def work(target: Target) -> DeployReport:
-        with transfer_progress(target.name) as on_progress:
+        # Several bars at once would write over each other.
+        with transfer_progress(target.name, shown=len(targets) == 1) as on_progress:
             return await deploy(
                 target,
                 revision=arguments.ref,
@@ -28,11 +29,15 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 trace=output.trace,
             )
 
+    live = []
+
     def show(report: DeployReport) -> int:
+        live.append(report.live_run is not None)
         output.result(render_deploy(report))
         return 0
 
     code = for_each(targets, work, show, output)
     if code == 0:
-        output.next_step("orch deploy" if arguments.dry_run else "orch launch")
+        afterwards = "orch status" if any(live) else "orch launch"
+        output.next_step("orch deploy" if arguments.dry_run else afterwards)
     return code

@@ -10,8 +10,8 @@ from orchestrator.agent.tree import Progress
 
 
 @contextmanager
-def transfer_progress(label: str) -> Iterator[Callable[[Progress], None]]:
-    if not sys.stderr.isatty():
+def transfer_progress(label: str, *, shown: bool = True) -> Iterator[Callable[[Progress], None]]:
+    if not (shown and sys.stderr.isatty()):
         yield lambda progress: None
         return
     from rich.console import Console

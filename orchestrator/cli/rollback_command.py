@@ -19,11 +19,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     async def work(target: Target) -> RollbackReport:
         return await rollback(target, release=arguments.to, trace=output.trace)
 
+    live = []
+
     def show(report: RollbackReport) -> int:
+        live.append(report.live_run is not None)
         output.result(render_rollback(report))
         return 0
 
     code = for_each(targets, work, show, output)
     if code == 0:
-        output.next_step("orch launch")
+        output.next_step("orch status" if any(live) else "orch launch")
     return code

@@ -49,4 +49,6 @@ def _next(report: StatusReport) -> str:
         return "orch logs -f   (or: orch stop)"
     if report.run.state.exit and report.run.state.exit.succeeded:
         return "orch pull"
+    if report.run.state.stop_asked and report.run.state.phase is RunPhase.ENDED:
+        return "orch launch --resume" if report.run.last_checkpoint else "orch launch"
     return "orch logs"

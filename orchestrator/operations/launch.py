@@ -214,7 +214,7 @@ async def _wait(
         )
     run = facts.header["run"]
     if answer["exit"] is not None:
-        raise_if_failed(target, report.run_id, answer["exit"], tail)
+        raise_if_failed(target, report.run_id, answer["exit"], tail, stop_asked=bool(run["stop"]))
     return replace(
         report,
         waited=condition.kind,
@@ -225,14 +225,17 @@ async def _wait(
     )
 
 
-def raise_if_failed(target: Target, run_id: str, exit_record: Mapping[str, Any], log_tail: str) -> None:
+def raise_if_failed(
+    target: Target, run_id: str, exit_record: Mapping[str, Any], log_tail: str, *, stop_asked: bool = False
+) -> None:
     """Raises RunFailedError with the whole traceback."""
     ended = parse_exit(exit_record)
     if ended is not None and ended.succeeded:
         return
     traceback = find_traceback(log_tail)
+    verb = "was stopped" if stop_asked else "failed"
     raise RunFailedError(
-        f"run {run_id} on {target.name} failed: {how_it_ended(ended) if ended else 'its record cannot be read'}",
+        f"run {run_id} on {target.name} {verb}: {how_it_ended(ended) if ended else 'its record cannot be read'}",
         evidence=traceback.text if traceback else _last_lines(log_tail),
         way_out=f"orch logs {run_id}",
     )

@@ -80,6 +80,8 @@ class RunState:
     """Sentences: why we think so."""
     notes: tuple[str, ...] = ()
     """Sentences: what is not as it should be."""
+    stop_asked: bool = False
+    """Somebody asked it to stop: an end that is not success is then no failure."""
 
 
 def parse_status(record: object) -> TrainingStatus | None:
@@ -129,7 +131,9 @@ def judge_run(facts: Mapping[str, object]) -> RunState:
     state = _ended(run, ended) if ended is not None else _not_told(facts, run)
     phase, evidence, notes = state
     pid = as_int(run.get("training_pid"))
-    return RunState(phase, run_id, pid, ended, evidence, (*notes, *_stray_notes(run, phase)))
+    return RunState(
+        phase, run_id, pid, ended, evidence, (*notes, *_stray_notes(run, phase)), bool(as_mapping(run.get("stop")))
+    )
 
 
 _Judgement = tuple[RunPhase, tuple[str, ...], tuple[str, ...]]

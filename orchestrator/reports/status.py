@@ -13,7 +13,6 @@ from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line
 from orchestrator.probes.training import RunPhase, TrainingStatus, how_it_ended
 from orchestrator.reports.table import DASH, bytes_text, duration_text, rate_text, render_rows, short
-from remote_payload import contract
 
 SCHEMA = 1
 
@@ -61,17 +60,10 @@ def _run_text(report: StatusReport) -> str:
         took = _since(state.exit.ended_at, state.exit.started_at)
         ago = _since(report.now_s, state.exit.ended_at)
         how = "ended well" if state.exit.succeeded else f"failed: {how_it_ended(state.exit)}"
-        if stopped_with_checkpoint(run):
-            how = "was stopped and saved a checkpoint"
+        if state.stop_asked and not state.exit.succeeded:
+            how = f"was stopped ({how_it_ended(state.exit)})"
         return f"{run.run_id} {how}, after {took}, {ago} ago"
     return f"{run.run_id} {state.phase.value}: {'; '.join(state.evidence)}"
-
-
-def stopped_with_checkpoint(run: RunRecord) -> bool:
-    """Only a payload that speaks the contract means this by its exit code: it has said `stopping` before."""
-    ended = run.state.exit
-    said = run.status is not None and run.status.phase == "stopping"
-    return ended is not None and ended.exit_code == contract.EXIT_STOPPED_WITH_CHECKPOINT and said
 
 
 def _since(later: float | None, earlier: float | None) -> str:

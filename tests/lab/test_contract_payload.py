@@ -71,7 +71,7 @@ def test_steps_settings_stop_and_resume(place: Place) -> None:
     assert "settings {'lr': 0.1, 'name': 'a b', 'steps': 100000} topology 5 3" in place.ok("logs")
 
     assert "stopped (exit code 3)" in place.ok("stop")
-    assert "was stopped and saved a checkpoint" in place.ok("status")
+    assert "was stopped (exit code 3)" in place.ok("status")
     stopped_at = place.status()["run"]["status"]["step"]
 
     assert f"goes on from {place.base}/runs/{first['run_id']}/checkpoints/step-{stopped_at}" in place.ok(

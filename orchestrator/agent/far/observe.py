@@ -80,6 +80,7 @@ def _run(base: str, run_id: Any, live_facts: Record, tail_bytes: int) -> Tuple[R
         "spec": spec,
         "wrapper": wrapper or None,
         "exit": records.read_record(folder, contract.EXIT),
+        "stop": records.read_record(folder, contract.STOP),
         "status": records.read_record(folder, contract.STATUS),
         "result": records.read_record(folder, contract.RESULT),
         "runtime": records.read_record(folder, contract.RUNTIME),

@@ -6,6 +6,7 @@ its recorded first process, or one that carries the run's folder in its environm
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from typing import Any, Callable, List
@@ -84,6 +85,8 @@ def stop_run(params: Record, body: bytes, channel: Any) -> Record:
 
 def _ask(run: RunProcesses, channel: Any) -> None:
     """A checkpoint, please: SIGTERM to the training's group; to what it left behind when it is gone itself."""
+    with contextlib.suppress(OSError):  # a full disk must not keep it from being stopped
+        records.write_record(run.folder, contract.STOP, {"asked_at": time.time()})
     if run.training is not None and process.send_signal_to_group(run.training, signal.SIGTERM):
         channel.emit({"phase": "asked", "pid": run.training["pid"]})
         return
