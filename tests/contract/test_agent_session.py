@@ -368,18 +368,19 @@ def test_what_the_agent_prints_goes_to_stderr_and_its_stdin_is_nobody_elses():
 
 async def test_a_request_given_up_while_it_is_written_spoils_nothing():
     async with open_agent() as session:
-        write, written = session.process.write, []
+        write, half_way, go_on = session.process.write, asyncio.Event(), asyncio.Event()
 
-        async def slow_write(data):
-            for start in range(0, len(data), 4096):
-                await write(data[start : start + 4096])
-                written.append(start)
-                await asyncio.sleep(0)
+        async def halting_write(data):
+            await write(data[:4096])
+            half_way.set()
+            await go_on.wait()
+            await write(data[4096:])
 
-        session.process.write = slow_write
+        session.process.write = halting_write
         request = asyncio.ensure_future(session.request("hello", body=bytes(1_000_000)))
-        await until(lambda: len(written) > 5)
+        await half_way.wait()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
+        go_on.set()
         await session.request("hello")
