@@ -116,7 +116,8 @@ class Lab(ABC):
         except FileNotFoundError:
             return []
         # An argument may hold line ends: a start begins where a time does.
-        return re.findall(r"^\d{10}\.\d{9} .*\n(?:(?!\d{10}\.\d{9} ).*\n)*", text, re.MULTILINE)
+        starts = re.findall(r"^\d{10}\.\d{9} .*\n(?:(?!\d{10}\.\d{9} ).*\n)*", text, re.MULTILINE)
+        return [start.rstrip("\n") for start in starts]
 
     def set_pct_cost(self, cpu_seconds: float) -> None:
         """CPU time that each start of `pct` burns from now on; the real one takes about 0.5 s."""

@@ -48,12 +48,10 @@ def own_lab() -> Iterator[RealLab]:
 # -- what is there -----------------------------------------------------------------------------------
 
 
-def test_ssh_reaches_the_host_and_pct_the_container(real_lab: RealLab) -> None:
-    host = ssh(real_lab, ["sh", "-c", "hostname; id -u; command -v pct"])
+def test_ssh_reaches_the_host_and_pct_the_container(own_lab: RealLab) -> None:
+    host = ssh(own_lab, ["sh", "-c", "hostname; id -u; command -v pct"])
     assert (host.returncode, host.stdout) == (0, b"gpu-box\n0\n/usr/sbin/pct\n")
-    container = pct(
-        real_lab, "exec", "200", "--", "sh", "-c", "hostname; id; ls -A /root/orch; ls /proc/sys >/dev/null"
-    )
+    container = pct(own_lab, "exec", "200", "--", "sh", "-c", "hostname; id; ls -A /root/orch; ls /proc/sys >/dev/null")
     assert container.returncode == 0, container.stderr
     assert container.stdout == b"ct200\nuid=0(root) gid=0(root) groups=0(root)\n"
 

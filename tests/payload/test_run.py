@@ -18,11 +18,10 @@ import pytest
 import torch
 import train
 from checkpoint import WEIGHTS, complete_steps
-from conftest import PAYLOAD
 from progress import Progress
 from safetensors.torch import load_file
 from stopping import StopRequest
-from tiny import TINY
+from tiny import PAYLOAD, TINY
 
 DEADLINE_S = 240
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import config
 import torch
 from config import Config, load_config
 from drafter import Drafter
 from target import Target, new_model
+
+PAYLOAD = Path(config.__file__).parent
 
 TINY = {
     "steps": 4,
