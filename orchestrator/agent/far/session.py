@@ -141,9 +141,12 @@ def parse_sessions(code: int, said: str, name: str) -> SessionFacts:
 
 
 def capture(base: str, name: str) -> str:
-    """What the session's screen shows; for evidence only."""
+    """What the session's screen shows, and the lines that scrolled off when tmux said that the pane is dead. For
+    evidence only."""
     with contextlib.suppress(TmuxError):
-        code, said = run_tmux(tmux_argv(socket_path(base), "capture-pane", "-p", "-J", "-t", "=%s:" % name))
+        code, said = run_tmux(
+            tmux_argv(socket_path(base), "capture-pane", "-p", "-J", "-S", "-100", "-t", "=%s:" % name)
+        )
         return said if code == 0 else ""
     return ""
 
