@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,9 @@ _paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if
 os.environ["PYTHONPATH"] = os.pathsep.join([GUARD, *_paths])
 
 from hypothesis import settings  # noqa: E402
+
+# Who starts the suite in the background may have ignored SIGINT for it, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no failure: how long an example takes says nothing.
 settings.register_profile("orch", deadline=None)
