@@ -9,7 +9,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import contract
 import torch
@@ -28,8 +28,7 @@ class Checkpoint:
     folder: Path
     step: int
     weights: Dict[str, torch.Tensor]
-    optimizer: Dict[str, Any]
-    scheduler: Dict[str, Any]
+    optimisation: Dict[str, Any]
     random_state: torch.Tensor
     settings: Dict[str, Any]
     """Flat, as resolved by the run that wrote it."""
@@ -42,8 +41,7 @@ def save_checkpoint(
     *,
     step: int,
     drafter: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scheduler: Any,
+    optimisation: Dict[str, Any],
     settings: Dict[str, Any],
     prepared: Path,
     keep: int,
@@ -60,8 +58,7 @@ def save_checkpoint(
     save_file(weights, str(fresh / WEIGHTS), metadata={"format": "pt"})
     state = {
         "step": step,
-        "optimizer": optimizer.state_dict(),
-        "scheduler": scheduler.state_dict(),
+        "optimisation": optimisation,
         "random_state": torch.get_rng_state(),
         "settings": settings,
         "prepared": os.path.relpath(prepared, parent),
@@ -86,8 +83,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint:
         folder=folder,
         step=int(state["step"]),
         weights=load_file(str(folder / WEIGHTS), device=str(device)),
-        optimizer=state["optimizer"],
-        scheduler=state["scheduler"],
+        optimisation=state["optimisation"],
         random_state=state["random_state"].cpu(),
         settings=state["settings"],
         prepared=(folder.resolve().parent / state["prepared"]).resolve(),
@@ -98,6 +94,11 @@ def complete_steps(parent: Path) -> List[int]:
     """Ascending."""
     marked = [path.parent.name for path in parent.glob(f"step-*/{contract.CHECKPOINT_MARKER}")]
     return sorted(int(name[len("step-") :]) for name in marked)
+
+
+def last_checkpoint(parent: Path) -> Optional[Path]:
+    steps = complete_steps(parent)
+    return parent / f"step-{steps[-1]}" if steps else None
 
 
 def _flush(path: Path) -> None:

@@ -51,6 +51,7 @@ class DrafterConfig:
 @dataclass(frozen=True)
 class TrainConfig:
     batch: int
+    accumulation: int
     anchors: int
     learning_rate: float
     warmup: float

@@ -1,13 +1,14 @@
 """The target's side of the hand-off: a thread that turns sequences into batches with hidden states.
 
-Rule: which sequences and anchors a step gets depends on the seed and the step alone, so a resumed run sees exactly what
-an uninterrupted one would. Whatever goes wrong in the thread is raised in the drafter at its next `get`.
+Rule: which sequences and anchors a batch gets depends on the seed and the batch's number alone, so a resumed run sees
+exactly what an uninterrupted one would. Whatever goes wrong in the thread is raised in the drafter at its next `get`.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import List
 
 import torch
 from anchors import choose_anchors
@@ -21,6 +22,9 @@ from torch import Tensor
 @dataclass(frozen=True)
 class Batch:
     step: int
+    """The optimiser step it is for; `train.accumulation` batches make one."""
+    rows: List[int]
+    """Which sequences these are."""
     tokens: Tensor
     """[B, T]"""
     length: Tensor
@@ -37,22 +41,26 @@ class Batch:
         return sum(int(part.nbytes) for part in (self.features, self.tokens, self.anchors, self.kept))
 
 
-def rows_of_step(step: int, batch: int, rows: int, seed: int) -> Tensor:
-    """Row numbers for a step (from 1): every row once an epoch, in an order drawn anew for each epoch."""
-    wanted = range((step - 1) * batch, step * batch)
+def rows_of_batch(number: int, batch: int, rows: int, seed: int) -> Tensor:
+    """Row numbers for a batch (from 1): every row once an epoch, in an order drawn anew for each epoch."""
+    wanted = range((number - 1) * batch, number * batch)
     orders = {}
     for epoch in {index // rows for index in wanted}:
         orders[epoch] = torch.randperm(rows, generator=_chance(seed, epoch, 1))
     return torch.stack([orders[index // rows][index % rows] for index in wanted])
 
 
-def make_batch(step: int, sequences: Sequences, target: Target, config: Config) -> Batch:
-    rows = rows_of_step(step, config.train.batch, len(sequences.tokens), config.seed)
+def make_batch(number: int, sequences: Sequences, target: Target, config: Config) -> Batch:
+    """number: from 1, over the whole run."""
+    step = (number - 1) // config.train.accumulation + 1
+    rows = rows_of_batch(number, config.train.batch, len(sequences.tokens), config.seed)
     device = target.embed.weight.device
     tokens, length = sequences.tokens[rows], sequences.length[rows]
-    anchors, kept = choose_anchors(sequences.first[rows], length, config.train.anchors, _chance(config.seed, step, 2))
+    anchors, kept = choose_anchors(sequences.first[rows], length, config.train.anchors, _chance(config.seed, number, 2))
     tokens = tokens.to(device)
-    return Batch(step, tokens, length.to(device), anchors.to(device), kept.to(device), target.features(tokens))
+    return Batch(
+        step, rows.tolist(), tokens, length.to(device), anchors.to(device), kept.to(device), target.features(tokens)
+    )
 
 
 class TargetThread(threading.Thread):
@@ -68,8 +76,9 @@ class TargetThread(threading.Thread):
     def run(self) -> None:
         torch.set_num_threads(self._config.threads)
         try:
-            for step in range(self._first_step, self._config.steps + 1):
-                batch = make_batch(step, self._sequences, self._target, self._config)
+            parts = self._config.train.accumulation
+            for number in range((self._first_step - 1) * parts + 1, self._config.steps * parts + 1):
+                batch = make_batch(number, self._sequences, self._target, self._config)
                 self._queue.put(batch, batch.size_bytes)
         except Closed:
             return

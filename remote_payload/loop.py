@@ -6,7 +6,6 @@ resumed from a checkpoint equals the uninterrupted one.
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Any, Dict, Optional
@@ -14,11 +13,12 @@ from typing import Any, Dict, Optional
 import contract
 import torch
 from attention import dense_mask
-from checkpoint import Checkpoint, save_checkpoint
+from checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from config import Config
 from drafter import Drafter
 from feed import Batch, TargetThread
 from loss import BlockLoss, block_labels, block_loss
+from optimise import NotANumber, Optimisation, TrainingError, check_gradients
 from prepare import Prepared
 from progress import Progress
 from queues import ByteQueue
@@ -26,10 +26,6 @@ from stopping import StopRequest
 from target import Target
 
 THREAD_END_S = 60.0
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on: a loss that is not a number, a parameter that does not learn."""
 
 
 def train_drafter(
@@ -45,15 +41,11 @@ def train_drafter(
 
     Raises TrainingError, and whatever went wrong in the target thread.
     """
-    optimizer = torch.optim.AdamW(
-        drafter.parameters(), lr=config.train.learning_rate, weight_decay=config.train.weight_decay
-    )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: learning_rate_share(done, config))
+    optimisation = Optimisation(drafter, config)
     step = 0
     if resumed is not None:
         drafter.load_state_dict(resumed.weights)
-        optimizer.load_state_dict(resumed.optimizer)
-        scheduler.load_state_dict(resumed.scheduler)
+        optimisation.load_state(resumed.optimisation)
         torch.set_rng_state(resumed.random_state)
         step = resumed.step
     first_step = step + 1
@@ -63,8 +55,7 @@ def train_drafter(
             folder / contract.CHECKPOINTS,
             step=step,
             drafter=drafter,
-            optimizer=optimizer,
-            scheduler=scheduler,
+            optimisation=optimisation.state(),
             settings=config.flat(),
             prepared=prepared.folder,
             keep=config.checkpoint.keep,
@@ -78,28 +69,31 @@ def train_drafter(
     try:
         drafter.train()
         while step < config.steps and not stop.asked:
-            batch = queue.get()
-            outcome = step_loss(batch, prepared.target, drafter, prepared.vocabulary.mask_id, config)
-            loss = outcome.loss.item()
-            if not math.isfinite(loss):
-                raise TrainingError(f"the loss of step {batch.step} is {loss}; the last checkpoint is still good")
-            outcome.loss.backward()
+            loss, tokens, rows = 0.0, 0, []
+            for _ in range(config.train.accumulation):
+                batch = queue.get()
+                outcome = step_loss(batch, prepared.target, drafter, prepared.vocabulary.mask_id, config)
+                rows += batch.rows
+                loss += optimisation.accumulate(outcome.loss)
+                tokens += int(batch.length.sum())
             if batch.step == first_step:
                 check_gradients(drafter)
-            gradient_norm = torch.nn.utils.clip_grad_norm_(drafter.parameters(), config.train.gradient_clip)
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad(set_to_none=True)
+            gradient_norm = optimisation.step()
             step = batch.step
 
-            progress.step(step, config.steps, int(batch.length.sum()), loss)
+            progress.step(step, config.steps, tokens, loss)
             if step % config.log.every_steps == 0 or step in (first_step, config.steps):
-                facts = line_facts(outcome, float(gradient_norm), scheduler.get_last_lr()[0], queue, began)
+                facts = line_facts(outcome, gradient_norm, optimisation.learning_rate, queue, began)
                 progress.line(step, config.steps, loss, facts)
             if step % config.checkpoint.every_steps == 0 and step < config.steps:
                 progress.phase("checkpointing")
                 save()
                 progress.phase("training")
+    except NotANumber as error:
+        known = last_checkpoint(folder / contract.CHECKPOINTS)
+        raise TrainingError(
+            f"step {step + 1}: {error}; rows {rows}; last good checkpoint: {known or 'none'}"
+        ) from error
     finally:
         queue.close()
         target_thread.join(THREAD_END_S)
@@ -135,21 +129,6 @@ def step_loss(batch: Batch, target: Target, drafter: Drafter, mask_id: int, conf
         decay=config.train.loss_decay,
         chunk_blocks=config.train.loss_chunk_blocks,
     )
-
-
-def learning_rate_share(done: int, config: Config) -> float:
-    """Linear warm-up, then a cosine to zero. `done` steps are behind."""
-    warmup = max(1, round(config.train.warmup * config.steps))
-    if done < warmup:
-        return (done + 1) / warmup
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - warmup) / max(1, config.steps - warmup))))
-
-
-def check_gradients(drafter: Drafter) -> None:
-    """A layer that silently gets no gradient trains nothing while the loss still falls. Raises TrainingError."""
-    silent = [name for name, p in drafter.named_parameters() if p.grad is None or not bool(p.grad.any())]
-    if silent:
-        raise TrainingError(f"{len(silent)} parameters got no gradient in the first step: {', '.join(silent[:5])}")
 
 
 def line_facts(

@@ -8,11 +8,12 @@ import pytest
 import torch
 from anchors import choose_anchors
 from drafter import extend_context
-from feed import make_batch, rows_of_step
+from feed import make_batch, rows_of_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop import TrainingError, check_gradients, step_loss
+from loop import step_loss
 from loss import block_labels, block_loss, slot_weights
+from optimise import TrainingError, check_gradients
 from prepare import Sequences
 from target import build_target_layer_ids
 from tiny import tiny_config, tiny_drafter, tiny_target
@@ -136,7 +137,7 @@ def test_every_parameter_gets_a_gradient_in_the_first_step():
 
 
 def test_every_row_is_met_once_an_epoch_and_the_order_is_the_seeds():
-    drawn = torch.cat([rows_of_step(step, 4, 10, 7) for step in range(1, 6)]).tolist()
+    drawn = torch.cat([rows_of_batch(number, 4, 10, 7) for number in range(1, 6)]).tolist()
     assert sorted(drawn[:10]) == sorted(drawn[10:]) == list(range(10))
     assert drawn[:10] != drawn[10:]
-    assert torch.equal(rows_of_step(3, 4, 10, 7), rows_of_step(3, 4, 10, 7))
+    assert torch.equal(rows_of_batch(3, 4, 10, 7), rows_of_batch(3, 4, 10, 7))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,15 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(whole_run, tmp_p
     assert not all(torch.equal(one[name], changed[name]) for name in one)
 
 
+def test_accumulated_steps_resume_bit_for_bit_too(tmp_path, monkeypatch):
+    changes = {"train__accumulation": 2, "steps": 3, "checkpoint__every_steps": 1, "checkpoint__keep": 3}
+    assert start(tmp_path / "whole", monkeypatch, **changes) == contract.EXIT_OK
+    half = tmp_path / "whole" / contract.CHECKPOINTS / "step-1"
+    assert start(tmp_path / "resumed", monkeypatch, resume_from=str(half), **changes) == contract.EXIT_OK
+    one, two = (load_file(tmp_path / run / contract.CHECKPOINTS / "step-3" / WEIGHTS) for run in ("whole", "resumed"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
 def test_resuming_as_another_run_is_refused(whole_run, tmp_path, monkeypatch, capsys):
     half = whole_run / contract.CHECKPOINTS / "step-2"
     code = start(tmp_path / "other", monkeypatch, resume_from=str(half), train__anchors=3)
@@ -128,7 +138,10 @@ def test_a_loss_that_is_no_number_stops_with_a_named_error(tmp_path, monkeypatch
 
     monkeypatch.setattr(loop, "step_loss", poisoned)
     assert start(tmp_path / "run", monkeypatch) == contract.EXIT_FAILED
-    assert "TrainingError: the loss of step 3 is nan" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(
+        r"TrainingError: step 3: the loss is nan; rows \[\d+, \d+\]; last good checkpoint: \S*step-2", said
+    )
     assert complete_steps(tmp_path / "run" / contract.CHECKPOINTS) == [2]
 
 
