@@ -35,7 +35,7 @@ def grow(place: Place) -> None:
 
 
 def arrived(place: Place) -> int:
-    """Contents that are there as a whole: all but the one that is being written. foreign.py comes from the old release."""
+    """Contents that are there as a whole: not the one being written. foreign.py comes from the old release."""
     names = place.inside("sh", "-c", f"ls {place.base}/releases/.incoming/blobs 2>/dev/null || true").split()
     return len(set(names) - {"part"})
 
