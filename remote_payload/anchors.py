@@ -12,21 +12,19 @@ import torch
 from torch import Tensor
 
 
-def choose_anchors(first: Tensor, length: Tensor, count: int, chance: torch.Generator) -> Tuple[Tensor, Tensor]:
-    """first [B]: where responses start; length [B]: valid tokens -> anchors [B, count] sorted, kept [B, count].
+def choose_anchors(learned: Tensor, count: int, chance: torch.Generator) -> Tuple[Tensor, Tensor]:
+    """learned [B, T]: the tokens of responses -> anchors [B, count] sorted, kept [B, count].
 
-    Uniform without replacement among first .. length-2: decoding starts a block at a token the target has emitted, and
-    an anchor needs a label after it. Filling anchors repeat the last position and are not kept.
+    Uniform without replacement among the positions where this token and the next are learned: decoding starts a block
+    at a token the target has emitted, and an anchor needs a label after it. Filling anchors are not kept.
     """
-    rows, widest = first.shape[0], int(length.max())
-    position = torch.arange(widest)
-    valid = (position >= first[:, None]) & (position <= (length - 2)[:, None])
+    rows, widest = learned.shape
+    valid = learned & torch.nn.functional.pad(learned[:, 1:], (0, 1))
     draw = torch.rand(rows, widest, generator=chance).masked_fill(~valid, 2.0)
     if widest < count:
         draw = torch.nn.functional.pad(draw, (0, count - widest), value=2.0)
     score, chosen = draw.topk(count, dim=1, largest=False)
     kept = score < 1.5
-    last = (length - 2).clamp(min=0)[:, None]
-    anchors = torch.where(kept, chosen, last)
+    anchors = torch.where(kept, chosen, widest - 1)
     order = torch.argsort(anchors + (~kept) * (widest + count), dim=1, stable=True)
     return anchors.gather(1, order), kept.gather(1, order)

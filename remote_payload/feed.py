@@ -13,9 +13,8 @@ from typing import List
 import torch
 from anchors import choose_anchors
 from config import Config
-from prepare import Sequences
+from prepare import Prepared
 from queues import ByteQueue, Closed
-from target import Target
 from torch import Tensor
 
 
@@ -27,6 +26,8 @@ class Batch:
     """Which sequences these are."""
     tokens: Tensor
     """[B, T]"""
+    learned: Tensor
+    """[B, T], the tokens of responses"""
     length: Tensor
     """[B]"""
     anchors: Tensor
@@ -38,7 +39,7 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        return sum(int(part.nbytes) for part in (self.features, self.tokens, self.anchors, self.kept))
+        return sum(int(part.nbytes) for part in (self.features, self.tokens, self.learned))
 
 
 def rows_of_batch(number: int, batch: int, rows: int, seed: int) -> Tensor:
@@ -50,27 +51,26 @@ def rows_of_batch(number: int, batch: int, rows: int, seed: int) -> Tensor:
     return torch.stack([orders[index // rows][index % rows] for index in wanted])
 
 
-def make_batch(number: int, sequences: Sequences, target: Target, config: Config) -> Batch:
+def make_batch(number: int, prepared: Prepared, config: Config) -> Batch:
     """number: from 1, over the whole run."""
     step = (number - 1) // config.train.accumulation + 1
-    rows = rows_of_batch(number, config.train.batch, len(sequences.tokens), config.seed)
-    device = target.embed.weight.device
-    tokens, length = sequences.tokens[rows], sequences.length[rows]
-    anchors, kept = choose_anchors(sequences.first[rows], length, config.train.anchors, _chance(config.seed, number, 2))
+    rows = rows_of_batch(number, config.train.batch, len(prepared.rows), config.seed).tolist()
+    tokens, learned, length = prepared.rows.batch(rows, width=config.text.tokens, fill=prepared.vocabulary.end_id)
+    anchors, kept = choose_anchors(learned, config.train.anchors, _chance(config.seed, number, 2))
+    device = prepared.target.embed.weight.device
     tokens = tokens.to(device)
+    features = prepared.target.features(tokens)
     return Batch(
-        step, rows.tolist(), tokens, length.to(device), anchors.to(device), kept.to(device), target.features(tokens)
+        step, rows, tokens, learned.to(device), length.to(device), anchors.to(device), kept.to(device), features
     )
 
 
 class TargetThread(threading.Thread):
     """Makes the batches of steps first_step .. config.steps, then closes the queue."""
 
-    def __init__(
-        self, queue: ByteQueue[Batch], sequences: Sequences, target: Target, config: Config, first_step: int
-    ) -> None:
+    def __init__(self, queue: ByteQueue[Batch], prepared: Prepared, config: Config, first_step: int) -> None:
         super().__init__(name="target-0", daemon=True)
-        self._queue, self._sequences, self._target, self._config = queue, sequences, target, config
+        self._queue, self._prepared, self._config = queue, prepared, config
         self._first_step = first_step
 
     def run(self) -> None:
@@ -78,7 +78,7 @@ class TargetThread(threading.Thread):
         try:
             parts = self._config.train.accumulation
             for number in range((self._first_step - 1) * parts + 1, self._config.steps * parts + 1):
-                batch = make_batch(number, self._sequences, self._target, self._config)
+                batch = make_batch(number, self._prepared, self._config)
                 self._queue.put(batch, batch.size_bytes)
         except Closed:
             return

@@ -62,7 +62,7 @@ def train_drafter(
         )
 
     queue: ByteQueue[Batch] = ByteQueue(int(config.queue.max_mib * 2**20))
-    target_thread = TargetThread(queue, prepared.sequences, prepared.target, config, first_step)
+    target_thread = TargetThread(queue, prepared, config, first_step)
     progress.start_training(step, config.steps)
     began = time.monotonic()
     target_thread.start()
@@ -120,7 +120,7 @@ def step_loss(batch: Batch, target: Target, drafter: Drafter, mask_id: int, conf
     mask = dense_mask(batch.anchors, batch.kept, context=length, width=width)
     hidden = drafter(target.embed(block_tokens.flatten(1)), block_positions, context, mask)
 
-    labels, supervised = block_labels(batch.tokens, batch.length, batch.anchors, batch.kept, width)
+    labels, supervised = block_labels(batch.tokens, batch.learned, batch.anchors, batch.kept, width)
     return block_loss(
         hidden.unflatten(1, (blocks, width)),
         labels,

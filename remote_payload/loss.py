@@ -33,13 +33,17 @@ def slot_weights(width: int, decay: float) -> Tensor:
     return torch.tensor([math.exp(-(slot - 1) / decay) for slot in range(1, width)])
 
 
-def block_labels(tokens: Tensor, length: Tensor, anchors: Tensor, kept: Tensor, width: int) -> Tuple[Tensor, Tensor]:
-    """tokens [B, T], length [B], anchors and kept [B, N] -> labels and supervised, [B, N, W-1] both."""
+def block_labels(tokens: Tensor, learned: Tensor, anchors: Tensor, kept: Tensor, width: int) -> Tuple[Tensor, Tensor]:
+    """tokens and learned [B, T], anchors and kept [B, N] -> labels and supervised, [B, N, W-1] both.
+
+    A block is supervised up to the first token that is not learned: past a response's end it would guess at what
+    somebody else writes.
+    """
     positions = anchors[..., None] + torch.arange(1, width, device=tokens.device)
-    supervised = (positions < length[:, None, None]) & kept[..., None]
     inside = positions.clamp(max=tokens.shape[1] - 1)
     labels = tokens.gather(1, inside.flatten(1)).view_as(positions)
-    return labels, supervised
+    wanted = learned.gather(1, inside.flatten(1)).view_as(positions) & (positions < tokens.shape[1])
+    return labels, wanted.cumprod(-1).bool() & kept[..., None]
 
 
 def block_loss(

@@ -43,7 +43,7 @@ class Optimisation:
         Returns its share of the step's loss. Raises NotANumber.
         """
         share = loss / self._config.train.accumulation
-        number = float(share)
+        number = float(share.detach())
         if not math.isfinite(number):
             raise NotANumber(f"the loss is {number}")
         share.backward()

@@ -16,7 +16,7 @@ from typing import List, Optional, Sequence, Tuple
 import torch
 from config import Config
 from progress import Progress
-from safetensors.torch import load_file, save_file
+from rows import Rows, RowWriter, open_rows
 from stopping import StopRequest
 from target import Target, continue_greedily, load_model, new_model, train_target
 from text import Template, all_templates, make_documents, templates
@@ -24,19 +24,9 @@ from tokens import Vocabulary, load_vocabulary, train_vocabulary
 from torch import Tensor
 
 FOLDER = "prepared"
-SEQUENCES = "sequences.safetensors"
+ROWS = "rows-0"
 TARGET_DOCUMENTS = 1500
 REGENERATION_BATCH = 160
-
-
-@dataclass(frozen=True)
-class Sequences:
-    tokens: Tensor
-    """[N, T], filled with the end token."""
-    first: Tensor
-    """[N], where the response starts."""
-    length: Tensor
-    """[N], tokens that count."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,7 @@ class Prepared:
     folder: Path
     target: Target
     vocabulary: Vocabulary
-    sequences: Sequences
+    rows: Rows
 
 
 def prepare(
@@ -71,9 +61,7 @@ def prepare(
         os.replace(fresh, final)
     weights = model_folder or final
     target = Target(load_model(weights).to(device), config.drafter.layers)
-    stored = load_file(str(final / SEQUENCES))
-    sequences = Sequences(stored["tokens"], stored["first"], stored["length"])
-    return Prepared(final, target, load_vocabulary(weights), sequences)
+    return Prepared(final, target, load_vocabulary(weights), open_rows([final / ROWS]))
 
 
 def _make(
@@ -96,14 +84,16 @@ def _make(
     target = Target(model, config.drafter.layers)
     learned = [text for _, text in make_documents(templates("train"), config.text.documents, f"drafter {config.seed}")]
     tokens, length = encode_rows(vocabulary, learned, config.text.tokens)
-    first = torch.full_like(length, config.text.prompt_tokens)
     if config.text.regenerate:
         tokens, length = _regenerate(config, target, tokens, vocabulary.end_id, progress, stop)
-    long_enough = length >= first + 2
-    kept = {"tokens": tokens[long_enough], "first": first[long_enough], "length": length[long_enough]}
-    if not len(kept["tokens"]):
+    writer = RowWriter(folder / ROWS)
+    given = config.text.prompt_tokens
+    for row, count in zip(tokens.tolist(), length.tolist(), strict=True):
+        if count >= given + 2:
+            writer.add(row[:count], [position >= given for position in range(count)])
+    writer.close()
+    if not writer.rows:
         raise ValueError("no training sequence has a response of two tokens; raise target.steps or text.tokens")
-    save_file({name: tensor.contiguous() for name, tensor in kept.items()}, str(folder / SEQUENCES))
 
 
 def _train(

@@ -107,7 +107,7 @@ def run(config: Config, spec: contract.RunSpec, folder: Path, progress: Progress
     untrained = Drafter(shape, seed=config.seed).to(placement.device)
     progress.say(
         f"drafter: {sum(p.numel() for p in drafter.parameters()):,} parameters, reads target layers "
-        f"{prepared.target.layer_ids}, {len(prepared.sequences.tokens)} sequences"
+        f"{prepared.target.layer_ids}, {len(prepared.rows)} rows"
     )
 
     finished = train_drafter(config, folder, prepared, drafter, resumed, progress, stop)

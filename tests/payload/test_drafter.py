@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 from loop import step_loss
 from loss import block_labels, block_loss, slot_weights
 from optimise import TrainingError, check_gradients
-from prepare import Sequences
+from prepare import Prepared
+from rows import rows_of
 from target import build_target_layer_ids
 from tiny import tiny_config, tiny_drafter, tiny_target
 
@@ -76,29 +79,29 @@ def test_context_read_in_parts_is_context_read_at_once():
         torch.testing.assert_close(values, part_values)
 
 
-@given(first=st.integers(1, 12), more=st.integers(0, 20), count=st.integers(1, 12), seed=st.integers(0, 5))
+@given(learned=st.lists(st.booleans(), min_size=2, max_size=30), count=st.integers(1, 40), seed=st.integers(0, 5))
 @settings(max_examples=80, deadline=None)
-def test_anchors_are_sorted_distinct_and_of_a_fixed_count(first, more, count, seed):
-    other = 30
+def test_anchors_are_sorted_distinct_and_of_a_fixed_count(learned, count, seed):
     chance = torch.Generator().manual_seed(seed)
-    length = torch.tensor([first + more, other])
-    anchors, kept = choose_anchors(torch.tensor([first, 3]), length, count, chance)
+    both = [learned, [True] * len(learned)]
+    anchors, kept = choose_anchors(torch.tensor(both), count, chance)
     assert anchors.shape == kept.shape == (2, count)
     assert (anchors[:, 1:] >= anchors[:, :-1]).all()
-    for row, (low, high) in enumerate([(first, first + more - 2), (3, other - 2)]):
+    for row, marks in enumerate(both):
         good = anchors[row][kept[row]].tolist()
-        assert len(set(good)) == len(good) == max(0, min(count, high - low + 1))
-        assert all(low <= anchor <= high for anchor in good)
+        allowed = [place for place in range(len(marks) - 1) if marks[place] and marks[place + 1]]
+        assert len(set(good)) == len(good) == min(count, len(allowed))
+        assert set(good) <= set(allowed)
 
 
-def test_slot_k_is_labelled_with_the_token_at_anchor_plus_k():
+def test_slot_k_is_labelled_with_the_token_at_anchor_plus_k_up_to_the_responses_end():
     tokens = torch.arange(100, 110)[None]
-    labels, supervised = block_labels(
-        tokens, torch.tensor([9]), torch.tensor([[2, 6, 7]]), torch.tensor([[True, True, False]]), 4
-    )
+    learned = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1, 1]]).bool()
+    anchors = torch.tensor([[2, 3, 7, 7]])
+    labels, supervised = block_labels(tokens, learned, anchors, torch.tensor([[True, True, True, False]]), 4)
     assert labels[0, 0].tolist() == [103, 104, 105]
-    assert labels[0, 1, :2].tolist() == [107, 108]
-    assert supervised.tolist() == [[[True] * 3, [True, True, False], [False] * 3]]
+    assert labels[0, 2, :2].tolist() == [108, 109]
+    assert supervised.tolist() == [[[True, True, False], [True, False, False], [True, True, False], [False] * 3]]
 
 
 @pytest.mark.parametrize("chunk_blocks", [1, 2, 100])
@@ -121,8 +124,8 @@ def test_the_loss_is_the_weighted_cross_entropy_whatever_the_chunks(chunk_blocks
 def tiny_batch(target, config):
     chance = torch.Generator().manual_seed(3)
     tokens = torch.randint(2, 40, (6, 20), generator=chance)
-    sequences = Sequences(tokens, torch.full((6,), 6), torch.full((6,), 20))
-    return make_batch(1, sequences, target, config)
+    rows = rows_of([(row, [place >= 6 for place in range(20)]) for row in tokens.tolist()])
+    return make_batch(1, Prepared(Path(), target, SimpleNamespace(end_id=0), rows), config)
 
 
 def test_every_parameter_gets_a_gradient_in_the_first_step():

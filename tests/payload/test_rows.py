@@ -1,0 +1,43 @@
+"""Rows come back from the disk as they were written, whatever the parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import RowWriter, open_rows, rows_of
+
+written = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans()), min_size=1, max_size=5), max_size=4)
+
+
+@given(parts=st.lists(written, min_size=1, max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_rows_are_read_as_written_and_keep_their_numbers(parts, tmp_path_factory):
+    top = tmp_path_factory.mktemp("rows")
+    for number, rows in enumerate(parts):
+        writer = RowWriter(top / str(number))
+        for row in rows:
+            writer.add([token for token, _ in row], [mark for _, mark in row])
+        writer.close()
+    folders = [top / str(number) for number in range(len(parts))]
+    wanted = [row for rows in parts for row in rows]
+    if not wanted:
+        with pytest.raises(ValueError, match="no training row"):
+            open_rows(folders)
+        return
+    stored = open_rows(folders)
+    assert len(stored) == len(wanted)
+    assert stored.lengths.tolist() == [len(row) for row in wanted]
+    for number, row in enumerate(wanted):
+        tokens, learned = stored.read(number)
+        assert list(zip(tokens.tolist(), learned.tolist(), strict=True)) == row
+
+
+def test_a_batch_is_filled_and_cut():
+    rows = rows_of([([1, 2, 3, 4], [False, True, True, True]), ([5], [True])])
+    tokens, learned, length = rows.batch([1, 0], width=3, fill=9)
+    assert tokens.tolist() == [[5, 9, 9], [1, 2, 3]]
+    assert learned.tolist() == [[True, False, False], [False, True, True]]
+    assert length.tolist() == [1, 3]
+    assert tokens.dtype == torch.int64
