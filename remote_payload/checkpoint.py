@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 
 import contract
 import torch
+from config import Config, to_yaml
 from safetensors.torch import load_file, save_file
 
 WEIGHTS = "model.safetensors"
@@ -42,7 +43,7 @@ def save_checkpoint(
     step: int,
     drafter: torch.nn.Module,
     optimisation: Dict[str, Any],
-    settings: Dict[str, Any],
+    config: Config,
     prepared: Path,
     keep: int,
 ) -> Path:
@@ -60,10 +61,11 @@ def save_checkpoint(
         "step": step,
         "optimisation": optimisation,
         "random_state": torch.get_rng_state(),
-        "settings": settings,
+        "settings": config.flat(),
         "prepared": os.path.relpath(prepared, parent),
     }
     torch.save(state, fresh / TRAINING_STATE)
+    (fresh / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
     (fresh / contract.CHECKPOINT_MARKER).touch()
     for path in [*fresh.iterdir(), fresh]:
         _flush(path)

@@ -1,6 +1,7 @@
-"""The trainer's settings: config.yaml holds every key and its default, a run overrides by dotted name.
+"""The trainer's settings: config.yaml holds every key and its default; a file and then `--set` go on top.
 
-Rule: strict. An unknown key, a wrong type or an impossible value is a ConfigError that says what to write.
+Rule: strict. An unknown key, a wrong type or an impossible value is a ConfigError that names the file and line, and
+says what to write.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import dataclasses
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple, get_type_hints
+from typing import Any, Dict, Iterator, List, Mapping, Tuple, get_type_hints
 
 import yaml
+from settings_file import Placed, Quoted, SettingsFileError, read_settings_file
 
 DEFAULTS = Path(__file__).resolve().parent / "config.yaml"
 
@@ -110,15 +112,48 @@ MAY_CHANGE_ON_RESUME = ("steps", "device", "threads", "queue.", "checkpoint.", "
 """Names and prefixes; everything else would make the resumed run another run."""
 
 
-def load_config(overrides: Mapping[str, Any], defaults: Path = DEFAULTS) -> Config:
-    """Raises ConfigError."""
-    values = _flatten(yaml.safe_load(defaults.read_text(encoding="utf-8")))
-    values.update(_flatten(overrides))
+def load_config(overrides: Mapping[str, Any]) -> Config:
+    """The defaults with these settings on top. Raises ConfigError."""
+    return resolve(place_all(overrides, "settings"))[0]
+
+
+def resolve(*layers: Mapping[str, Placed]) -> Tuple[Config, Dict[str, str]]:
+    """Defaults, then each layer above the one before -> the config, and where what is no default was written.
+
+    Raises ConfigError, naming the place.
+    """
+    values = read_settings_file(DEFAULTS)
+    placed: Dict[str, Placed] = {}
+    for layer in layers:
+        placed.update(layer)
+    values.update(placed)
+    known = [name for name, _ in _names(Config)]
+    unknown = [(name, place) for name, (_, place) in values.items() if name not in known]
+    if unknown:
+        raise ConfigError("\n".join(f"{place}: {_unknown(name, known)}" for name, place in unknown))
     config: Config = _build(Config, values, "")
-    if values:
-        raise ConfigError("\n".join(_unknown(name, list(config.flat())) for name in values))
-    _check(config)
-    return config
+    places = {name: place for name, (_, place) in placed.items()}
+    _check(config, places)
+    return config, places
+
+
+def place_all(tree: Mapping[str, Any], place: str) -> Dict[str, Placed]:
+    """Nested or dotted settings of which only one place is known."""
+    return {name: (value, place) for name, value in _flatten(tree).items()}
+
+
+def read_config_file(path: Path) -> Dict[str, Placed]:
+    """Raises ConfigError."""
+    try:
+        return read_settings_file(path)
+    except (OSError, SettingsFileError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def to_yaml(config: Config) -> str:
+    """The whole resolved config, as a file that `--config` reads."""
+    text: str = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
+    return text
 
 
 def differences_that_forbid_resume(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:
@@ -137,24 +172,31 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
     return flat
 
 
-def _build(section: Any, values: Dict[str, Any], prefix: str) -> Any:
-    """Takes what it knows out of `values`."""
+def _names(section: Any, prefix: str = "") -> Iterator[Tuple[str, type]]:
+    for name, kind in get_type_hints(section).items():
+        if dataclasses.is_dataclass(kind):
+            yield from _names(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name, kind
+
+
+def _build(section: Any, values: Mapping[str, Placed], prefix: str) -> Any:
     fields: Dict[str, Any] = {}
     for name, kind in get_type_hints(section).items():
         dotted = prefix + name
         if dataclasses.is_dataclass(kind):
             fields[name] = _build(kind, values, f"{dotted}.")
-        elif dotted in values:
-            fields[name] = _convert(dotted, values.pop(dotted), kind)
         else:
-            raise ConfigError(f"{dotted} has no value")
+            fields[name] = _convert(dotted, *values[dotted], kind)
     return section(**fields)
 
 
-def _convert(name: str, value: Any, kind: type) -> Any:
+def _convert(name: str, value: Any, place: str, kind: type) -> Any:
     """A command line knows only text, so `5` and `true` are read as the type the setting has."""
     if kind is str and isinstance(value, str):
-        return value
+        return str(value)
+    if isinstance(value, Quoted):
+        raise ConfigError(f'{place}: {name}: "{value}" is text, and should be {_KIND_WORDS[kind]}: without the quotes')
     if kind is bool:
         written = value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower())
         if written is not None:
@@ -168,26 +210,33 @@ def _convert(name: str, value: Any, kind: type) -> Any:
             return number
         if kind is int and abs(number) < float("inf") and number == int(number):
             return int(number)
-    raise ConfigError(f"{name}: {value!r} is not {_KIND_WORDS[kind]}")
+    raise ConfigError(f"{place}: {name}: {value!r} is not {_KIND_WORDS[kind]}")
 
 
 _KIND_WORDS: Dict[type, str] = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def _unknown(name: str, known: List[str]) -> str:
-    last = name.replace("_", ".").rsplit(".", 1)[-1]
-    close = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
-    close += [one for one in known if one.rsplit(".", 1)[-1] in (last, name) and one not in close]
-    guess = f"; did you mean {' or '.join(close[:3])}?" if close else f" (all settings: {DEFAULTS.name})"
+    """Close by its last word, whole, or by the word alone."""
+    last_words = {one.rsplit(".", 1)[-1] for one in known}
+    words = {name.rsplit(".", 1)[-1], name.replace("_", ".").rsplit(".", 1)[-1]}
+    meant = {word for one in words for word in difflib.get_close_matches(one, last_words, n=1, cutoff=0.75)}
+    close = difflib.get_close_matches(name, [one for one in known if one.rsplit(".", 1)[-1] in meant], n=3, cutoff=0.0)
+    close = close or difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    guess = f"; did you mean {' or '.join(close)}?" if close else f" (all settings: {DEFAULTS.name})"
     return f"unknown setting {name}{guess}"
 
 
-def _check(config: Config) -> None:
+def _check(config: Config, places: Mapping[str, str]) -> None:
+    def refuse(sentence: str) -> ConfigError:
+        name = next((name for name in sorted(places, key=len, reverse=True) if name in sentence), None)
+        return ConfigError(f"{places[name]}: {sentence}" if name else sentence)
+
     for name, value in config.flat().items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             low_enough = value >= 0 if name in MAY_BE_ZERO else value > 0
             if not low_enough:
-                raise ConfigError(f"{name}: {value} must be {'at least' if name in MAY_BE_ZERO else 'above'} 0")
+                raise refuse(f"{name}: {value} must be {'at least' if name in MAY_BE_ZERO else 'above'} 0")
     rules: List[Tuple[bool, str]] = [
         (config.device in ("auto", "cpu", "cuda"), f"device: {config.device!r} is none of auto, cpu, cuda"),
         (config.block_size >= 2, f"block_size: {config.block_size} drafts nothing; write 2 or more"),
@@ -203,4 +252,4 @@ def _check(config: Config) -> None:
     ]
     for holds, sentence in rules:
         if not holds:
-            raise ConfigError(sentence)
+            raise refuse(sentence)

@@ -15,6 +15,7 @@ The run's folder (environment variable ORCH_RUN_DIR):
     metrics.jsonl    payload     one JSON object a line, appended
     runtime.json     payload     what it really runs on (versions, devices), once
     result.json      payload     what came out (acceptance length, ...), once, at the end
+    config.yaml      payload     the settings it runs with, all of them
     checkpoints/     payload     step-<n>/, complete only with the marker file inside
 """
 
@@ -43,6 +44,7 @@ STATUS = "status.json"
 METRICS = "metrics.jsonl"
 RUNTIME = "runtime.json"
 RESULT = "result.json"
+CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_MARKER = "_SUCCESS"
 

@@ -56,7 +56,7 @@ def train_drafter(
             step=step,
             drafter=drafter,
             optimisation=optimisation.state(),
-            settings=config.flat(),
+            config=config,
             prepared=prepared.folder,
             keep=config.checkpoint.keep,
         )

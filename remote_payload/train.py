@@ -1,4 +1,4 @@
-"""Trains a DFlash drafter: `python train.py`, in a run's folder given by ORCH_RUN_DIR or in one of its own.
+"""Trains a DFlash drafter: `python train.py`, in a run's folder given by ORCH_RUN_DIR or in one of its own (start.py).
 
 Rule: the whole run reads top to bottom in `run`, its steps in loop.py; what each line does is in the module it names.
 
@@ -10,36 +10,34 @@ the process at once.
 from __future__ import annotations
 
 import sys
-import time
 import traceback
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Mapping, Optional, Sequence
 
 import contract
-from config import Config, ConfigError, differences_that_forbid_resume, load_config
+from config import Config, ConfigError, differences_that_forbid_resume, resolve, to_yaml
 from progress import Progress
+from start import find_run, layers_of, read_command_line
 from stopping import StopAsked, StopRequest
 
 EXIT_STOPPED_EMPTY_HANDED = 143
 """128 + SIGTERM: stopped on request, and there is no checkpoint."""
 
 
-def main() -> int:
+def main(arguments: Optional[Sequence[str]] = None) -> int:
     stop = StopRequest()
     stop.install()
-    folder, spec = find_run()
+    asked = read_command_line(sys.argv[1:] if arguments is None else arguments)
+    folder, spec = find_run(asked)
     progress = Progress(folder)
     progress.phase("loading")
     try:
-        config = load_config(spec.settings)
-        if spec.data is not None:
-            raise ConfigError(f"data: {spec.data!r}: this trainer makes its own text and reads none; remove `data`")
+        config, places = resolve(*layers_of(asked, spec))
+        return run(config, places, spec, folder, progress, stop)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr, flush=True)
         progress.phase("failed", f"configuration: {error}")
         return contract.EXIT_BAD_CONFIG
-    try:
-        return run(config, spec, folder, progress, stop)
     except StopAsked:
         progress.say("stopped before the first checkpoint: nothing to resume from")
         progress.phase("stopping", "stopped before the first checkpoint")
@@ -47,25 +45,23 @@ def main() -> int:
     except Exception as error:
         traceback.print_exc()
         progress.phase("failed", f"{type(error).__name__}: {error}")
-        return contract.EXIT_BAD_CONFIG if isinstance(error, ConfigError) else contract.EXIT_FAILED
+        return contract.EXIT_FAILED
 
 
-def find_run() -> Tuple[Path, contract.RunSpec]:
-    """The run orch made; started by hand: a new folder below ./runs, settings as `name=value` arguments."""
-    folder = contract.run_dir()
-    if folder is not None:
-        return folder, contract.read_run_spec(folder)
-    run_id = time.strftime("%Y%m%d-%H%M%S")
-    folder = Path.cwd() / "runs" / run_id
-    folder.mkdir(parents=True)
-    settings = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
-    return folder, contract.RunSpec(run_id=run_id, settings=settings)
-
-
-def run(config: Config, spec: contract.RunSpec, folder: Path, progress: Progress, stop: StopRequest) -> int:
+def run(
+    config: Config,
+    places: Mapping[str, str],
+    spec: contract.RunSpec,
+    folder: Path,
+    progress: Progress,
+    stop: StopRequest,
+) -> int:
     progress.say(f"run {spec.run_id} in {folder}")
     for name, value in config.flat().items():
-        progress.say(f"  {name} = {value}")
+        progress.say(f"  {name} = {value}" + (f"   ({places[name]})" if name in places else ""))
+    (folder / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
+    if spec.data is not None:
+        raise ConfigError(f"data: {spec.data!r}: this trainer makes its own text and reads none; remove `data`")
 
     # Heavy imports come after the settings are known to be right.
     import torch

@@ -19,10 +19,11 @@ import pytest
 import torch
 import train
 from checkpoint import WEIGHTS, complete_steps
+from config import read_config_file, resolve
 from progress import Progress
 from safetensors.torch import load_file
 from stopping import StopRequest
-from tiny import PAYLOAD, TINY
+from tiny import PAYLOAD, TINY, tiny_config
 
 DEADLINE_S = 240
 
@@ -35,7 +36,7 @@ def start(folder: Path, monkeypatch, *, resume_from=None, **changes) -> int:
     contract.write_json(folder / contract.RUN_SPEC, spec)
     monkeypatch.setenv(contract.RUN_DIR_VARIABLE, str(folder))
     monkeypatch.setattr(StopRequest, "install", lambda self: None)
-    return train.main()
+    return train.main([])
 
 
 def status(folder: Path) -> dict:
@@ -60,6 +61,7 @@ def test_a_run_leaves_its_records(whole_run, tmp_path):
     assert 1.0 <= result["acceptance_length_untrained"] <= 8.0
     assert result["prompts"] == 2
     assert complete_steps(whole_run / contract.CHECKPOINTS) == [2, 4]
+    assert resolve(read_config_file(whole_run / contract.CHECKPOINTS / "step-4" / contract.CONFIG))[0] == tiny_config()
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(whole_run, tmp_path, monkeypatch):
@@ -109,7 +111,7 @@ def test_a_given_model_is_used(whole_run, tmp_path, monkeypatch, capsys):
     contract.write_json(folder / contract.RUN_SPEC, spec)
     monkeypatch.setenv(contract.RUN_DIR_VARIABLE, str(folder))
     monkeypatch.setattr(StopRequest, "install", lambda self: None)
-    assert train.main() == contract.EXIT_OK
+    assert train.main([]) == contract.EXIT_OK
     assert "trained here" not in capsys.readouterr().out
 
 
@@ -214,7 +216,7 @@ def test_started_by_hand_it_makes_its_own_folder_and_its_last_line_is_the_accept
     environment = {name: value for name, value in os.environ.items() if name != contract.RUN_DIR_VARIABLE}
     quick = [f"{name}={value}" for name, value in TINY.items()]
     done = subprocess.run(
-        [sys.executable, str(PAYLOAD / "train.py"), *quick],
+        [sys.executable, str(PAYLOAD / "train.py"), "--set", *quick],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

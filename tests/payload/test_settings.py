@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contract
 import pytest
 import torch
 from attention import may_attend
-from config import ConfigError, differences_that_forbid_resume, load_config
+from config import ConfigError, differences_that_forbid_resume, load_config, read_config_file, resolve, to_yaml
 from devices import DeviceError, choose_device
+from start import layers_of, read_command_line
 from text import CHOICES, FAMILIES, PIECES, SPLITS, UNSEEN_FAMILY, make_documents, templates
 
 
@@ -20,7 +22,7 @@ def test_defaults_and_overrides_from_text_and_numbers():
     ("overrides", "words"),
     [
         ({"target_steps": 5}, "did you mean target.steps"),
-        ({"train.stesp": 5}, "unknown setting train.stesp"),
+        ({"train.stesp": 5}, "unknown setting train.stesp; did you mean target.steps or steps?"),
         ({"learning_rate": 1}, "train.learning_rate"),
         ({"zebra.quark": 1}, "unknown setting zebra.quark"),
         ({"steps": "many"}, "steps: 'many' is not a whole number"),
@@ -40,6 +42,52 @@ def test_what_is_refused_and_how(overrides, words):
     with pytest.raises(ConfigError) as refused:
         load_config(overrides)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps: 5\ntrain:\n  stesp: 3\n", ":3: unknown setting train.stesp; did you mean "),
+        ("\nsteps: many\n", ":2: steps: 'many' is not a whole number"),
+        ("steps: '5'\n", ':1: steps: "5" is text, and should be a whole number: without the quotes'),
+        ("steps:\n", ":1: steps: '' is not a whole number"),
+        ("steps: 5\nsteps: 6\n", ":2: steps stands twice; first in "),
+        ("train: {batch: 2}\ntrain.batch: 3\n", ":2: train.batch stands twice; first in "),
+        ("train: 5\n", ":1: unknown setting train"),
+        ("steps: [1, 2]\n", ":1: steps takes one value, not a list"),
+        ("- steps\n", ":1: settings are written as `name: value`, not as a list"),
+        ("steps: 5\n  train: 3\n", ":2: not YAML: "),
+        ("block_size: 1\n", ":1: block_size: 1 drafts nothing"),
+        ("log:\n  every_steps: 0\n", ":2: log.every_steps: 0 must be above 0"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path, text, words):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        resolve(read_config_file(file))
+    assert f"mine.yaml{words}" in str(refused.value)
+
+
+def test_a_file_then_set_then_the_run_spec_and_the_places_are_told(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("steps: 10\ntrain:\n  learning_rate: 1e-3\n  anchors: 3\n")
+    asked = read_command_line(["--config", str(file), "--set", "steps=11", "train.batch=7"])
+    config, places = resolve(*layers_of(asked, contract.RunSpec("r", settings={"train": {"batch": 8}})))
+    assert (config.steps, config.train.learning_rate, config.train.batch, config.train.anchors) == (11, 0.001, 8, 3)
+    assert places["steps"] == "--set steps=11"
+    assert places["train.anchors"].endswith("mine.yaml:4")
+    assert places["train.batch"] == contract.RUN_SPEC
+    again = tmp_path / "saved.yaml"
+    again.write_text(to_yaml(config))
+    assert resolve(read_config_file(again))[0] == config
+
+
+def test_what_is_no_setting_is_refused():
+    with pytest.raises(ConfigError, match="--set steps: write --set NAME=VALUE"):
+        layers_of(read_command_line(["--set", "steps"]), contract.RunSpec("r"))
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
+        layers_of(read_command_line(["--config", "nowhere.yaml"]), contract.RunSpec("r"))
 
 
 def test_a_resumed_run_may_be_longer_but_not_another():

@@ -1,0 +1,60 @@
+"""What the trainer is started with: the command line, the run's folder and its run spec.
+
+Rule: under orch the run spec says what to run. By hand the command line does, and the run gets a new folder in ./runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+import contract
+from config import ConfigError, place_all, read_config_file
+from settings_file import Placed
+
+
+def read_command_line(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="train.py", description="Trains a DFlash drafter.", allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, on top of config.yaml's defaults")
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="on top of the file"
+    )
+    hand = parser.add_argument_group("started by hand (orch writes these into run.json)")
+    hand.add_argument("--data", metavar="PATH", help="conversations, text or token ids to train on")
+    hand.add_argument("--model", metavar="FOLDER", help="the target")
+    hand.add_argument("--resume", metavar="CHECKPOINT", help="folder of a complete checkpoint")
+    hand.add_argument("--targets", type=int, default=1, metavar="N", help="devices that hold the target")
+    hand.add_argument("--drafters", type=int, default=1, metavar="N", help="devices that hold drafter replicas")
+    return parser.parse_args(arguments)
+
+
+def find_run(asked: argparse.Namespace) -> Tuple[Path, contract.RunSpec]:
+    folder = contract.run_dir()
+    if folder is not None:
+        return folder, contract.read_run_spec(folder)
+    run_id = time.strftime("%Y%m%d-%H%M%S")
+    folder = Path.cwd() / "runs" / run_id
+    folder.mkdir(parents=True)
+    spec = contract.RunSpec(
+        run_id=run_id,
+        targets=asked.targets,
+        drafters=asked.drafters,
+        data=asked.data,
+        model=asked.model,
+        resume_from=asked.resume,
+    )
+    return folder, spec
+
+
+def layers_of(asked: argparse.Namespace, spec: contract.RunSpec) -> List[Mapping[str, Placed]]:
+    """Raises ConfigError."""
+    file = read_config_file(asked.config) if asked.config else {}
+    line: Dict[str, Placed] = {}
+    for word in asked.set:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {word}: write --set NAME=VALUE")
+        line[name] = (value, f"--set {word}")
+    return [file, line, place_all(spec.settings, contract.RUN_SPEC)]
