@@ -8,9 +8,9 @@ import os
 from orchestrator import __version__
 
 EXIT_CODES = """\
-exit codes: 0 done, 2 usage, 3 inventory, 4 host unreachable, 5 host key, 6 login refused, 7 container, 8 outcome
-unknown (link lost), 9 busy (live run, lease), 10 preflight, 11 the run failed, 12 deadline passed, 13 transfer,
-70 bug, 130 interrupted. `orch exec` hands on the command's own code."""
+exit codes: 0 done, 1 nothing found (logs --traceback), 2 usage, 3 inventory, 4 host unreachable, 5 host key,
+6 login refused, 7 container, 8 outcome unknown (link lost), 9 busy (live run, lease), 10 preflight, 11 the run
+failed, 12 deadline passed, 13 transfer, 70 bug, 130 interrupted. `orch exec` hands on the command's own code."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,7 +93,11 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     logs = command("logs", "show a run's log")
     logs.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the live or last one)")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows, until the run ends")
+    what = logs.add_mutually_exclusive_group()
+    what.add_argument("-f", "--follow", action="store_true", help="go on as it grows, until the run ends")
+    what.add_argument(
+        "--traceback", action="store_true", help="only the last failure, whole, from all of the log; exit code 1: none"
+    )
     logs.add_argument("-n", "--lines", type=count, metavar="N", help="only the last N lines")
     target(logs)
 

@@ -159,7 +159,7 @@ async def test_a_refusal_carries_its_kind_and_a_bug_its_traceback(python):
         with pytest.raises(AgentOpError) as bug:
             await session.request("read_file")
         assert bug.value.kind == "bug"
-        assert 'descriptor = _open_file(params["path"])' in bug.value.evidence
+        assert 'descriptor = open_file(params["path"])' in bug.value.evidence
 
 
 async def test_no_interpreter_says_what_was_tried(tmp_path):

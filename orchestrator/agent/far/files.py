@@ -26,7 +26,7 @@ def read_file(params: Dict[str, Any], body: bytes, channel: Channel) -> Tuple[Di
     """path, offset (negative: from the end), limit (bytes). Answers {size, offset, inode, mtime_s} and the bytes."""
     offset = int(params.get("offset") or 0)
     limit = min(int(params.get("limit") or READ_LIMIT_BYTES), READ_LIMIT_BYTES)
-    descriptor = _open_file(params["path"])
+    descriptor = open_file(params["path"])
     try:
         facts = os.fstat(descriptor)
         if offset < 0:
@@ -157,7 +157,7 @@ def _remove_entry(name: str, parent: int) -> None:
     os.rmdir(name, dir_fd=parent)
 
 
-def _open_file(path: str) -> int:
+def open_file(path: str) -> int:
     """Never a device or a pipe, whose read could hang. Raises OpError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -173,7 +173,7 @@ def _wait_for(path: str, channel: Channel) -> int:
     told = False
     while True:
         try:
-            return _open_file(path)
+            return open_file(path)
         except OpError as error:
             if error.kind != "missing":
                 raise

@@ -35,6 +35,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "lease_acquire": ("lease", "lease_acquire"),
     "lease_release": ("lease", "lease_release"),
     "lease_assert": ("lease", "lease_assert"),
+    "find_failure": ("failure", "find_failure"),
     "read_file": ("files", "read_file"),
     "follow_file": ("files", "follow_file"),
     "list_dir": ("files", "list_dir"),
