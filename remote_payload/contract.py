@@ -86,6 +86,8 @@ class Status:
     """A short line for a person: `compiling 3 of 8`."""
     updated_at: Optional[float] = None
     """Unix time."""
+    phase_started_at: Optional[float] = None
+    """Unix time: since when the phase has been this one."""
     schema: int = SCHEMA_VERSION
 
 

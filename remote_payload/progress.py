@@ -78,8 +78,10 @@ class Progress:
             stream.write(json.dumps(record, sort_keys=True) + "\n")
 
     def _update(self, *, force: bool = False, **changes: Any) -> None:
-        now = time.monotonic()
-        self._status = contract.Status(**{**self._status.__dict__, **changes, "updated_at": time.time()})
+        now, at = time.monotonic(), time.time()
+        if changes.get("phase", self._status.phase) != self._status.phase or self._status.phase_started_at is None:
+            changes["phase_started_at"] = at
+        self._status = contract.Status(**{**self._status.__dict__, **changes, "updated_at": at})
         if force or now - self._written_at >= STATUS_EVERY_S:
             contract.write_json(self.folder / contract.STATUS, self._status)
             self._written_at = now

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.probes.training import RunState, TrainingStatus, judge_run, parse_status
+from orchestrator.probes.training import RunPhase, RunState, TrainingStatus, judge_run, parse_status
 from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs
+from remote_payload import contract
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,14 @@ class RunRecord:
     def last_checkpoint(self) -> Checkpoint | None:
         complete = [checkpoint for checkpoint in self.checkpoints if checkpoint.complete]
         return complete[-1] if complete else None
+
+    @property
+    def failed(self) -> bool:
+        """It is over and did not succeed; a run that was asked to stop did not fail by leaving as it was told."""
+        phase, ended = self.state.phase, self.state.exit
+        if phase is RunPhase.ENDED and ended is not None:
+            return not ended.succeeded and (not self.state.stop_asked or ended.exit_code == contract.EXIT_FAILED)
+        return phase in (RunPhase.ENDED_UNKNOWN, RunPhase.NOT_STARTED)
 
 
 def parse_run_record(facts: Mapping[str, object]) -> RunRecord | None:

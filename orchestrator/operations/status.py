@@ -26,12 +26,12 @@ async def status(target: Target, *, trace: Trace | None = None) -> StatusReport:
     async with agent_session(target, trace) as session:
         asked, facts, _ = await asyncio.gather(
             session.request("run_batch", commands=[GPU_QUESTION]),  # first: it takes longest
-            session.request("run_facts", base=target.base, log_tail_bytes=LOG_TAIL_BYTES),
+            session.request("run_facts", base=target.base, log_tail_bytes=LOG_TAIL_BYTES, surroundings=True),
             asyncio.to_thread(_import_report),
         )
-    from orchestrator.reports.status_facts import status_report
+    from orchestrator.reports.status_facts import gpu_answer, status_report
 
-    return status_report(target, facts.header, facts.body, asked.header["results"][0])
+    return status_report(target, facts.header, facts.body, gpu_answer(asked.header["results"][0]))
 
 
 def _import_report() -> None:

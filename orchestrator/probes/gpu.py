@@ -1,6 +1,7 @@
-"""GPUs as `nvidia-smi --query-gpu=index,name,memory.total,memory.used --format=csv,noheader,nounits` tells of them.
+"""GPUs as `nvidia-smi --query-gpu=index,name,memory.total,memory.used,utilization.gpu --format=csv,noheader,nounits`
+tells of them.
 
-Rule: a row has exactly these four values or it is no row; a value that is no whole number is unknown, never 0.
+Rule: a row has exactly these five values or it is no row; a value that is no whole number is unknown, never 0.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-FIELDS = ("index", "name", "memory.total", "memory.used")
+FIELDS = ("index", "name", "memory.total", "memory.used", "utilization.gpu")
 
 _NUMBER = re.compile(r"[0-9]{1,12}")
 _ABSENT = re.compile(r"\[.*\]|N/A|ERR!|\(null\)|")
@@ -20,6 +21,7 @@ class GpuFact:
     name: str | None
     memory_total_mib: int | None
     memory_used_mib: int | None
+    utilization_percent: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,14 @@ def parse_gpu_csv(text: str) -> GpuAnswer:
         if len(values) != len(FIELDS) or not _could_be_a_row(values):
             rejected.append(line.strip())
             continue
-        index, name, total, used = values
-        gpus.append(GpuFact(_whole(index), None if _ABSENT.fullmatch(name) else name, _whole(total), _whole(used)))
+        index, name, *numbers = values
+        gpus.append(GpuFact(_whole(index), None if _ABSENT.fullmatch(name) else name, *map(_whole, numbers)))
     return GpuAnswer(tuple(gpus), tuple(rejected))
 
 
 def _could_be_a_row(values: list[str]) -> bool:
     """Numbers, or one of the known ways to say that there is none, wherever a number belongs."""
-    return all(_NUMBER.fullmatch(values[i]) or _ABSENT.fullmatch(values[i]) for i in (0, 2, 3))
+    return all(_NUMBER.fullmatch(values[i]) or _ABSENT.fullmatch(values[i]) for i in (0, 2, 3, 4))
 
 
 def _whole(value: str) -> int | None:

@@ -5,12 +5,15 @@ Rule: live.lock and exit.json decide; everything else is evidence. What nobody r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str
+
+_COUNTED = re.compile(r"\b(?P<number>[0-9]{1,6})(?: of |/)(?P<total>[0-9]{1,6})\b")
 
 STARTING_S = 30.0
 """A start takes less: an older folder in which no wrapper has recorded itself is not being started."""
@@ -48,6 +51,17 @@ class TrainingStatus:
     eta_s: float | None
     detail: str | None
     updated_at: float | None
+    phase_started_at: float | None = None
+
+
+@dataclass(frozen=True)
+class CompileProgress:
+    """A long healthy start: which of the graphs is being compiled."""
+
+    number: int | None
+    total: int | None
+    elapsed_s: float | None
+    """Since the compiling began."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +113,21 @@ def parse_status(record: object) -> TrainingStatus | None:
         eta_s=as_float(raw.get("eta_s")),
         detail=None if detail is None else one_line(detail),
         updated_at=as_float(raw.get("updated_at")),
+        phase_started_at=as_float(raw.get("phase_started_at")),
     )
+
+
+def compile_progress(status: TrainingStatus | None, now_s: float | None) -> CompileProgress | None:
+    """None when it does not say that it compiles. now_s: the clock that wrote the status."""
+    if status is None or status.phase != "compiling":
+        return None
+    counted = _COUNTED.search(status.detail or "")
+    elapsed_s = None
+    if now_s is not None and status.phase_started_at is not None:
+        elapsed_s = max(0.0, now_s - status.phase_started_at)
+    if counted is None:
+        return CompileProgress(None, None, elapsed_s)
+    return CompileProgress(int(counted["number"]), int(counted["total"]), elapsed_s)
 
 
 def parse_exit(record: object) -> RunExit | None:

@@ -9,35 +9,93 @@ from enum import Enum
 from typing import Any
 
 from orchestrator.ledger.records import RunRecord
+from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line
-from orchestrator.probes.training import RunPhase, TrainingStatus, how_it_ended
+from orchestrator.probes.throughput import Throughput
+from orchestrator.probes.training import CompileProgress, RunPhase, TrainingStatus, how_it_ended
 from orchestrator.reports.table import DASH, bytes_text, duration_text, rate_text, render_rows, short
 
-SCHEMA = 1
+SCHEMA = "orch.status/2"
 
 
 @dataclass(frozen=True)
+class LinkFact:
+    """Of `orch status --watch`; a single status has just been told everything."""
+
+    connected: bool = True
+    since_s: float = 0.0
+    """Seconds for which it has been so."""
+    why: str | None = None
+    """Why it is not connected, in a sentence."""
+    facts_age_s: float = 0.0
+    """Everything else in the report was so this long ago."""
+
+
+@dataclass(frozen=True)
+class CacheFact:
+    """The compile cache, its three folders together."""
+
+    bytes: int | None
+    entries: int | None
+    """Compiled graphs."""
+    age_s: float | None = None
+    """Counting takes a while, so it is done rarely: this long ago."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The newest run that failed, whether or not another one was started since."""
+
+    run_id: str
+    how: str
+    """`exit code 1`, `killed by SIGKILL`."""
+    ended_at: float | None
+    exception: str | None
+    """The line that names what was raised."""
+    traceback: str | None
+    """Whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatusReport:
+    """One target as it stood when it was last asked. Times are Unix times by the target's own clock."""
+
     target: str
     label: str
-    now_s: float | None
-    """The target's clock."""
-    run: RunRecord | None
-    release: str | None
+    now_s: float | None = None
+    container: ContainerFact | None = None
+    run: RunRecord | None = None
+    compiling: CompileProgress | None = None
+    throughput: Throughput | None = None
+    """Step, loss, rate and time left, also of a training that only prints them."""
+    release: str | None = None
     """Absolute path of the live release."""
-    disk_free_bytes: int | None
-    gpus: tuple[GpuFact, ...] | None
-    gpu_error: str | None
-    traceback: str | None
-    """Whole, when the run failed."""
-    last_lines: tuple[str, ...]
+    disk_free_bytes: int | None = None
+    cache: CacheFact | None = None
+    gpus: tuple[GpuFact, ...] | None = None
+    gpus_age_s: float | None = None
+    """nvidia-smi said so this long before `now_s`."""
+    gpu_error: str | None = None
+    """Why there is no newer word of the GPUs."""
+    failure: Failure | None = None
+    last_lines: tuple[str, ...] = ()
+    link: LinkFact = LinkFact()
+
+    @property
+    def traceback(self) -> str | None:
+        """Of the run that is shown, when that failed."""
+        return self.failure.traceback if self.failure and self.run and self.failure.run_id == self.run.run_id else None
 
 
 def render_status(report: StatusReport) -> str:
     rows = [("run", _run_text(report)), *_training_rows(report)]
     rows += [("session", _session_text(report.run)), ("release", _release_text(report))]
     rows += [("GPUs", _gpu_text(report)), ("disk", f"{bytes_text(report.disk_free_bytes)} free")]
+    if report.container is not None:
+        rows.insert(0, ("container", container_text(report.container)))
+    if report.failure is not None and (report.run is None or report.failure.run_id != report.run.run_id):
+        rows.append(("last failure", failure_text(report.failure, report.now_s)))
     lines = [report.label, render_rows(rows, indent="  ")]
     if report.run:
         lines += [f"  note: {note}" for note in report.run.state.notes]
@@ -46,6 +104,22 @@ def render_status(report: StatusReport) -> str:
     elif report.last_lines:
         lines += ["", *(f"  | {line}" for line in report.last_lines)]
     return "\n".join(lines)
+
+
+def container_text(container: ContainerFact) -> str:
+    """`up 3 h 12 min, memory 4.1 GB of 68.7 GB, 16 CPUs`. A limit that is not known is left out."""
+    used = bytes_text(container.memory_used_bytes)
+    if container.memory_limit_bytes is not None:
+        used += f" of {bytes_text(container.memory_limit_bytes)}"
+    parts = [f"up {duration_text(container.uptime_s)}", f"memory {used}"]
+    if container.cpu_limit_cores is not None:
+        parts.append(f"{container.cpu_limit_cores:g} CPUs")
+    return ", ".join(parts)
+
+
+def failure_text(failure: Failure, now_s: float | None) -> str:
+    """One line."""
+    return one_line(f"{failure.run_id}, {_since(now_s, failure.ended_at)} ago: {failure.exception or failure.how}")
 
 
 def _run_text(report: StatusReport) -> str:

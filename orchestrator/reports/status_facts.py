@@ -1,4 +1,4 @@
-"""What a target answered -> the report of `orch status`.
+"""What a target answered -> the report of `orch status`, once or again and again.
 
 Rule: pure; what was not said is None.
 """
@@ -6,47 +6,113 @@ Rule: pure; what was not said is None.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from orchestrator.inventory.model import Target
-from orchestrator.ledger.records import parse_run_record
-from orchestrator.probes.gpu import parse_gpu_csv
-from orchestrator.probes.log import find_traceback
+from orchestrator.ledger.records import RunRecord, parse_run_record
+from orchestrator.probes.container import parse_container
+from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
+from orchestrator.probes.log import Traceback, find_traceback
 from orchestrator.probes.text import one_line, plain_text
-from orchestrator.probes.training import RunPhase
-from orchestrator.probes.values import as_float, as_int, as_str
-from orchestrator.reports.status import StatusReport
+from orchestrator.probes.throughput import Throughput, merge, read_tail
+from orchestrator.probes.training import RunPhase, compile_progress, how_it_ended, parse_exit
+from orchestrator.probes.values import as_float, as_int, as_mapping, as_str
+from orchestrator.reports.status import Failure, LinkFact, StatusReport
 
 LAST_LINES = 5
+LAST_LINES_BYTES = 16 * 1024
+RATES_BYTES = 64 * 1024
 
 
-def status_report(target: Target, facts: Mapping[str, Any], log_tail: bytes, smi: Mapping[str, Any]) -> StatusReport:
-    """facts, log_tail: the answer of run_facts; smi: the result of nvidia-smi in run_batch."""
-    tail = log_tail.decode("utf-8", "replace")
+@dataclass(frozen=True)
+class GpuWord:
+    """The last thing that nvidia-smi said."""
+
+    gpus: tuple[GpuFact, ...] | None
+    error: str | None
+    age_s: float | None
+
+
+def status_report(
+    target: Target,
+    facts: Mapping[str, Any],
+    log_tail: bytes,
+    gpu: GpuWord,
+    *,
+    throughput: Throughput | None = None,
+    link: LinkFact | None = None,
+) -> StatusReport:
+    """facts, log_tail: the answer of run_facts, or what the agent's watch has told so far. throughput: measured by
+    whoever sees the log grow; otherwise what its end says."""
     run = parse_run_record(facts)
-    failed = run is not None and (
-        run.state.phase is RunPhase.ENDED_UNKNOWN or (run.state.exit is not None and not run.state.exit.succeeded)
-    )
-    traceback = find_traceback(tail) if failed else None
+    now_s = as_float(facts.get("now"))
+    if throughput is None and run is not None:
+        log = read_tail(log_tail[-RATES_BYTES:], begins_whole=run.log_size_bytes == len(log_tail[-RATES_BYTES:]))
+        throughput = merge(run.status, log)
     return StatusReport(
         target=target.name,
         label=target.label,
-        now_s=as_float(facts.get("now")),
+        now_s=now_s,
+        container=parse_container(facts.get("container")),
         run=run,
+        compiling=compile_progress(run.status, now_s) if run and run.state.phase is RunPhase.RUNNING else None,
+        throughput=throughput,
         release=as_str(facts.get("release")),
         disk_free_bytes=as_int(facts.get("disk_free_bytes")),
-        gpus=parse_gpu_csv(smi["stdout"]).gpus if smi["exit_code"] == 0 else None,
-        gpu_error=_gpu_error(smi),
-        traceback=traceback.text if traceback else None,
-        last_lines=tuple(plain_text(tail).rstrip("\n").splitlines()[-LAST_LINES:]),
+        gpus=gpu.gpus,
+        gpus_age_s=gpu.age_s,
+        gpu_error=gpu.error,
+        failure=_failure(facts, run, log_tail),
+        last_lines=_last_lines(log_tail[-LAST_LINES_BYTES:]),
+        link=link or LinkFact(),
     )
 
 
-def _gpu_error(smi: Mapping[str, Any]) -> str | None:
+def gpu_answer(smi: Mapping[str, Any]) -> GpuWord:
+    """smi: the result of nvidia-smi in run_batch."""
     if smi["exit_code"] == 0:
-        return None
+        return GpuWord(parse_gpu_csv(smi["stdout"]).gpus, None, 0.0)
     if smi["timed_out"]:
-        return f"nvidia-smi did not answer within {smi['wall_s']:.0f} s"
+        return GpuWord(None, f"nvidia-smi did not answer within {smi['wall_s']:.0f} s", None)
     if smi["exit_code"] == 127:
-        return "nvidia-smi is not installed"
-    return one_line(smi["stderr"] or smi["stdout"] or f"nvidia-smi: exit code {smi['exit_code']}")
+        return GpuWord(None, "nvidia-smi is not installed", None)
+    said = smi["stderr"] or smi["stdout"] or f"nvidia-smi: exit code {smi['exit_code']}"
+    return GpuWord(None, one_line(said), None)
+
+
+def _failure(facts: Mapping[str, Any], run: RunRecord | None, log_tail: bytes) -> Failure | None:
+    if run is not None and run.failed:
+        return _told(run.run_id, as_mapping(as_mapping(facts.get("run")).get("exit")), log_tail)
+    earlier = as_mapping(facts.get("failure"))
+    run_id = as_str(earlier.get("run_id"))
+    if run_id is None:
+        return None
+    tail = (as_str(earlier.get("log_tail")) or "").encode("utf-8", "surrogateescape")
+    return _told(run_id, as_mapping(earlier.get("exit")), tail)
+
+
+def _told(run_id: str, exit_record: Mapping[str, object], tail: bytes) -> Failure:
+    ended = parse_exit(exit_record)
+    how = "nobody recorded how it ended" if ended is None else ended.start_error or how_it_ended(ended)
+    found = _traceback(tail)
+    return Failure(
+        run_id=run_id,
+        how=how,
+        ended_at=ended.ended_at if ended else None,
+        exception=found.exception or None if found else None,
+        traceback=found.text if found else None,
+    )
+
+
+@lru_cache(maxsize=4)
+def _traceback(tail: bytes) -> Traceback | None:
+    """Remembered: a watch asks once a second, of the same bytes."""
+    return find_traceback(tail.decode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=1)
+def _last_lines(tail: bytes) -> tuple[str, ...]:
+    lines = plain_text(tail.decode("utf-8", "replace")).rstrip("\n").splitlines()
+    return tuple(lines[-LAST_LINES:])

@@ -118,7 +118,7 @@ def answer(**changes: Any) -> dict[str, Any]:
         "live": {"held": False, "content": None},
         "python": {"path": "/root/venv/bin/python", "version": "3.12.1", "error": None},
         "tmux": {"path": "/usr/bin/tmux", "version": "3.3a", "error": None},
-        "nvidia_smi": {"csv": "\n".join(f"{n}, NVIDIA H200, 143771, 0" for n in range(8)), "error": None},
+        "nvidia_smi": {"csv": "\n".join(f"{n}, NVIDIA H200, 143771, 0, 0" for n in range(8)), "error": None},
         "disk": {"free_bytes": 50 * GIB, "free_inodes": 10**6},
         "paths": {},
     }
@@ -144,7 +144,7 @@ def test_a_fit_target_has_no_problems() -> None:
         ({"python": {"path": None, "version": None, "error": "there is no python"}}, "python: there is no python"),
         ({"disk": {"free_bytes": GIB // 2, "free_inodes": None}}, "disk: 0.5 GiB free, 1 wanted"),
         ({"disk": {"free_bytes": 50 * GIB, "free_inodes": 3}}, "disk: only 3 inodes free"),
-        ({"nvidia_smi": {"csv": "0, NVIDIA H200, 143771, 0", "error": None}}, "GPUs: 1 there, 8 wanted"),
+        ({"nvidia_smi": {"csv": "0, NVIDIA H200, 143771, 0, 0", "error": None}}, "GPUs: 1 there, 8 wanted"),
         ({"nvidia_smi": {"csv": None, "error": "no devices"}}, "GPUs: no devices; 8 wanted"),
         ({"paths": {"/data": False}}, "/data is not there"),
     ],

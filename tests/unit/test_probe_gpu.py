@@ -8,8 +8,8 @@ from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
 
 
 def test_rows():
-    answer = parse_gpu_csv("0, NVIDIA H200, 143771, 32362\n1, NVIDIA H200, 143771, 0\n")
-    assert answer.gpus == (GpuFact(0, "NVIDIA H200", 143771, 32362), GpuFact(1, "NVIDIA H200", 143771, 0))
+    answer = parse_gpu_csv("0, NVIDIA H200, 143771, 32362, 98\n1, NVIDIA H200, 143771, 0, 0\n")
+    assert answer.gpus == (GpuFact(0, "NVIDIA H200", 143771, 32362, 98), GpuFact(1, "NVIDIA H200", 143771, 0, 0))
     assert answer.rejected == ()
 
 
@@ -30,13 +30,13 @@ def test_rows():
     ],
 )
 def test_absent_is_unknown_and_never_0(absent):
-    answer = parse_gpu_csv(f"0, {absent}, {absent}, {absent}")
-    assert answer.gpus == (GpuFact(0, None, None, None),)
+    answer = parse_gpu_csv(f"0, {absent}, {absent}, {absent}, {absent}")
+    assert answer.gpus == (GpuFact(0, None, None, None, None),)
 
 
 def test_an_absent_first_value_does_not_drop_the_row():
-    assert parse_gpu_csv("[N/A], NVIDIA H100L-2-24C, 24576, [N/A]").gpus == (
-        GpuFact(None, "NVIDIA H100L-2-24C", 24576, None),
+    assert parse_gpu_csv("[N/A], NVIDIA H100L-2-24C, 24576, [N/A], [N/A]").gpus == (
+        GpuFact(None, "NVIDIA H100L-2-24C", 24576, None, None),
     )
 
 
@@ -45,17 +45,17 @@ def test_an_absent_first_value_does_not_drop_the_row():
     [
         'Field "cuda_version" is not a valid field to query.',
         "No devices were found",
-        "0, Tesla T4, 15360, 0, extra",
-        "0, Tesla T4, 15360",
-        "0, Tesla T4, 15360 MiB, 0 MiB",
-        "index, name, memory.total [MiB], memory.used [MiB]",
+        "0, Tesla T4, 15360, 0, 0, extra",
+        "0, Tesla T4, 15360, 0",
+        "0, Tesla T4, 15360 MiB, 0 MiB, 0 %",
+        "index, name, memory.total [MiB], memory.used [MiB], utilization.gpu [%]",
         "Unable to determine the device handle for GPU 0000:09:00.0: Unknown Error",
-        "0, Tesla T4, -1, 0",
+        "0, Tesla T4, -1, 0, 0",
     ],
 )
 def test_what_is_no_row_is_rejected_and_kept(line):
-    answer = parse_gpu_csv(f"\n1, Tesla T4, 15360, 3\n{line}\n\n")
-    assert answer.gpus == (GpuFact(1, "Tesla T4", 15360, 3),)
+    answer = parse_gpu_csv(f"\n1, Tesla T4, 15360, 3, 7\n{line}\n\n")
+    assert answer.gpus == (GpuFact(1, "Tesla T4", 15360, 3, 7),)
     assert answer.rejected == (line,)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from orchestrator.reports.status import StatusReport, status_record
 
-REPORT = StatusReport("ct200", "ct200", 1.5, None, None, None, None, None, None, ())
+REPORT = StatusReport(target="ct200", label="ct200", now_s=1.5)
 
 
 def test_json_holds_no_word_that_strict_readers_refuse() -> None:

@@ -12,8 +12,10 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from . import live, process, records, session
+from .cgroup import container_facts
 from .errors import OpError
 from .identity import boot_id, start_ticks
+from .past import last_failure
 from .records import Record, contract
 
 MAX_TAIL_BYTES = 8 * 1024 * 1024
@@ -22,13 +24,15 @@ POLL_S = 0.1
 
 
 def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]:
-    """params: base, run_id (None: the live run, else the newest), log_tail_bytes. The body is the log's tail."""
+    """params: base, run_id (None: the live run, else the newest), log_tail_bytes, surroundings (also the container
+    and the last failure). The body is the log's tail."""
     base = records.base_folder(params)
     live_facts = live.facts(base)
     run_id = params.get("run_id") or records.latest_run(base, live_facts)
     # From here on the order matters: a run's end is recorded before the lock is freed.
     run, tail = (None, b"") if run_id is None else _run(base, run_id, live_facts, int(params.get("log_tail_bytes", 0)))
     wanted = ((run or {}).get("spec") or {}).get("session")
+    runs = records.run_ids(base)[-MAX_LISTED:]
     facts = {
         "now": time.time(),
         "boot_id": boot_id(),
@@ -37,10 +41,13 @@ def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]
         "live": live_facts,
         "run": run,
         "session": _session(base, wanted),
-        "release": _release(base),
-        "disk_free_bytes": _disk_free_bytes(base),
-        "runs": records.run_ids(base)[-MAX_LISTED:],
+        "release": release(base),
+        "disk_free_bytes": disk_free_bytes(base),
+        "runs": runs,
     }
+    if params.get("surroundings"):
+        held = (live_facts["content"] or {}).get("run_id") if live_facts["held"] else None
+        facts.update(container=container_facts(), failure=last_failure(base, runs, [run_id, held]))
     return facts, tail
 
 
@@ -138,7 +145,7 @@ def _session(base: str, wanted: Any) -> Record:
     return dict(seen._asdict(), wanted=wanted, attach=attach)
 
 
-def _release(base: str) -> str | None:
+def release(base: str) -> str | None:
     with contextlib.suppress(OSError):
         target = os.readlink(os.path.join(base, "current"))
         # A link that orch did not make leads to no release.
@@ -146,7 +153,7 @@ def _release(base: str) -> str | None:
     return None
 
 
-def _disk_free_bytes(base: str) -> int | None:
+def disk_free_bytes(base: str) -> int | None:
     with contextlib.suppress(OSError):
         found = os.statvfs(base)
         return found.f_bavail * found.f_frsize

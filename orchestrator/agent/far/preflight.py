@@ -17,7 +17,7 @@ from .records import Record
 
 PYTHON_DEADLINE_S = 20.0
 SMI_DEADLINE_S = 20.0
-SMI_FIELDS = "index,name,memory.total,memory.used"
+SMI_FIELDS = "index,name,memory.total,memory.used,utilization.gpu"
 
 PYTHON_QUESTION = "import sys; print('%d.%d.%d' % sys.version_info[:3]); print(sys.prefix); print(sys.executable)"
 
