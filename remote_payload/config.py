@@ -59,6 +59,7 @@ class TrainConfig:
     warmup: float
     gradient_clip: float
     weight_decay: float
+    loss: str
     loss_decay: float
     loss_chunk_blocks: int
 
@@ -248,6 +249,7 @@ def _check(config: Config, places: Mapping[str, str]) -> None:
         (config.target.heads % config.target.kv_heads == 0, "target.heads must be a multiple of target.kv_heads"),
         (config.target.head_size % 2 == 0, "target.head_size must be even: RoPE turns pairs"),
         (config.target.layers >= 6, "target.layers: with fewer than 6 the selected layers repeat"),
+        (config.train.loss in ("decay", "dpace"), f"train.loss: {config.train.loss!r} is neither decay nor dpace"),
         (config.train.warmup < 1, f"train.warmup: {config.train.warmup} is a share of the steps, below 1"),
     ]
     for holds, sentence in rules:

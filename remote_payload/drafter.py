@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import List, Optional, Tuple
 
 import torch
-from attention import attend
+from attention import Mask, attend
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -83,7 +83,7 @@ class DraftAttention(nn.Module):
         return rotate(keys, turn), values
 
     def forward(
-        self, hidden: Tensor, turn: Tuple[Tensor, Tensor], context: Tuple[Tensor, Tensor], mask: Optional[Tensor]
+        self, hidden: Tensor, turn: Tuple[Tensor, Tensor], context: Tuple[Tensor, Tensor], mask: Optional[Mask]
     ) -> Tensor:
         queries = rotate(self.q_norm(self._heads(self.q_proj(hidden))).transpose(1, 2), turn)
         keys, values = self.keys_values(hidden, turn)
@@ -115,7 +115,7 @@ class DraftLayer(nn.Module):
         self.mlp = DraftMLP(shape)
 
     def forward(
-        self, hidden: Tensor, turn: Tuple[Tensor, Tensor], context: Tuple[Tensor, Tensor], mask: Optional[Tensor]
+        self, hidden: Tensor, turn: Tuple[Tensor, Tensor], context: Tuple[Tensor, Tensor], mask: Optional[Mask]
     ) -> Tensor:
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), turn, context, mask)
         out: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
@@ -148,9 +148,9 @@ class Drafter(nn.Module):
         return [layer.self_attn.keys_values(context, turn) for layer in self.layers]
 
     def forward(
-        self, block: Tensor, positions: Tensor, context: ContextKeysValues, mask: Optional[Tensor] = None
+        self, block: Tensor, positions: Tensor, context: ContextKeysValues, mask: Optional[Mask] = None
     ) -> Tensor:
-        """block [B, Q, H] token embeddings, positions [B, Q], mask [B, 1, Q, S+Q] or None -> hidden [B, Q, H].
+        """block [B, Q, H] token embeddings, positions [B, Q], mask made by attention.py or None -> hidden [B, Q, H].
 
         The hidden state of slot k predicts the token AT slot k; slot 0 is the clean anchor and predicts nothing.
         """

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import List
+from typing import List, Optional
 
 import torch
-from anchors import choose_anchors
+from anchors import PADDING, choose_anchors, document_starts
 from config import Config
 from prepare import Prepared
 from queues import ByteQueue, Closed
@@ -24,12 +24,14 @@ class Batch:
     """The optimiser step it is for; `train.accumulation` batches make one."""
     rows: List[int]
     """Which sequences these are."""
+    token_count: int
+    """Without padding."""
     tokens: Tensor
     """[B, T]"""
+    document: Tensor
+    """[B, T], the number of the document each token is of; PADDING where there is none"""
     learned: Tensor
     """[B, T], the tokens of responses"""
-    length: Tensor
-    """[B]"""
     anchors: Tensor
     """[B, N]"""
     kept: Tensor
@@ -39,7 +41,7 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        return sum(int(part.nbytes) for part in (self.features, self.tokens, self.learned))
+        return sum(int(part.nbytes) for part in vars(self).values() if isinstance(part, Tensor))
 
 
 def rows_of_batch(number: int, batch: int, rows: int, seed: int) -> Tensor:
@@ -56,13 +58,31 @@ def make_batch(number: int, prepared: Prepared, config: Config) -> Batch:
     step = (number - 1) // config.train.accumulation + 1
     rows = rows_of_batch(number, config.train.batch, len(prepared.rows), config.seed).tolist()
     tokens, learned, length = prepared.rows.batch(rows, width=config.text.tokens, fill=prepared.vocabulary.end_id)
-    anchors, kept = choose_anchors(learned, config.train.anchors, _chance(config.seed, number, 2))
+    document = torch.where(torch.arange(tokens.shape[1]) < length[:, None], 0, PADDING)
+    anchors, kept = choose_anchors(document, learned, config.train.anchors, _chance(config.seed, number, 2))
+    positions = document_positions(document)
     device = prepared.target.embed.weight.device
     tokens = tokens.to(device)
-    features = prepared.target.features(tokens)
+    features = prepared.target.features(tokens, None if positions is None else positions.to(device))
     return Batch(
-        step, rows, tokens, learned.to(device), length.to(device), anchors.to(device), kept.to(device), features
+        step,
+        rows,
+        int(length.sum()),
+        tokens,
+        document.to(device),
+        learned.to(device),
+        anchors.to(device),
+        kept.to(device),
+        features,
     )
+
+
+def document_positions(document: Tensor) -> Optional[Tensor]:
+    """[B, T]: where each token stands in its document. None when every row holds one: then that is where it stands."""
+    starts = document_starts(document)
+    if not bool(starts[document != PADDING].any()):
+        return None
+    return torch.arange(document.shape[1]) - starts
 
 
 class TargetThread(threading.Thread):

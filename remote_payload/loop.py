@@ -12,18 +12,17 @@ from typing import Any, Dict, Optional
 
 import contract
 import torch
-from attention import dense_mask
 from checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from config import Config
 from drafter import Drafter
 from feed import Batch, TargetThread
-from loss import BlockLoss, block_labels, block_loss
+from forward import step_loss
+from loss import BlockLoss
 from optimise import NotANumber, Optimisation, TrainingError, check_gradients
 from prepare import Prepared
 from progress import Progress
 from queues import ByteQueue
 from stopping import StopRequest
-from target import Target
 
 THREAD_END_S = 60.0
 
@@ -75,7 +74,7 @@ def train_drafter(
                 outcome = step_loss(batch, prepared.target, drafter, prepared.vocabulary.mask_id, config)
                 rows += batch.rows
                 loss += optimisation.accumulate(outcome.loss)
-                tokens += int(batch.length.sum())
+                tokens += batch.token_count
             if batch.step == first_step:
                 check_gradients(drafter)
             gradient_norm = optimisation.step()
@@ -102,33 +101,6 @@ def train_drafter(
     save()
     progress.say(f"checkpoint: {folder / contract.CHECKPOINTS / f'step-{step}'}")
     return not stop.asked
-
-
-def step_loss(batch: Batch, target: Target, drafter: Drafter, mask_id: int, config: Config) -> BlockLoss:
-    """The forward pass: every kept block of the batch at once."""
-    width = config.block_size
-    rows, blocks = batch.anchors.shape
-    length = batch.tokens.shape[1]
-    device = batch.tokens.device
-
-    block_tokens = torch.full((rows, blocks, width), mask_id, device=device)
-    block_tokens[:, :, 0] = batch.tokens.gather(1, batch.anchors)
-    block_positions = (batch.anchors[..., None] + torch.arange(width, device=device)).flatten(1)
-    context_positions = torch.arange(length, device=device).expand(rows, -1)
-
-    context = drafter.read_context(batch.features, context_positions)
-    mask = dense_mask(batch.anchors, batch.kept, context=length, width=width)
-    hidden = drafter(target.embed(block_tokens.flatten(1)), block_positions, context, mask)
-
-    labels, supervised = block_labels(batch.tokens, batch.learned, batch.anchors, batch.kept, width)
-    return block_loss(
-        hidden.unflatten(1, (blocks, width)),
-        labels,
-        supervised,
-        target.to_logits,
-        decay=config.train.loss_decay,
-        chunk_blocks=config.train.loss_chunk_blocks,
-    )
 
 
 def line_facts(

@@ -6,11 +6,11 @@ Rule: nothing here has a gradient except while `train_target` makes the tiny one
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from config import TargetConfig
-from drafter import DrafterShape
+from drafter import DrafterShape, rotation
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
@@ -42,8 +42,9 @@ class Target:
         self.to_logits: nn.Linear = model.get_output_embeddings()
 
     def drafter_shape(self, *, intermediate_size: int) -> DrafterShape:
+        """Raises ValueError when the drafter's rotation would not be the target's."""
         config = self.model.config
-        return DrafterShape(
+        shape = DrafterShape(
             hidden_size=config.hidden_size,
             intermediate_size=intermediate_size,
             layers=len(self.layer_ids),
@@ -54,11 +55,30 @@ class Target:
             rope_theta=float(config.rope_parameters["rope_theta"]),
             norm_epsilon=float(config.rms_norm_eps),
         )
+        self._check_rotation(shape)
+        return shape
 
     @torch.no_grad()
-    def features(self, tokens: Tensor) -> Tensor:
-        """tokens [B, S] -> hidden states of the selected layers side by side, [B, S, K*H]."""
-        return self._select(self.model.model(tokens, use_cache=False, output_hidden_states=True).hidden_states)
+    def _check_rotation(self, shape: DrafterShape) -> None:
+        """A drafter that turns by another base than its target trains well and is accepted badly (seen in the wild)."""
+        longest = int(self.model.config.max_position_embeddings)
+        positions = torch.tensor([[0, 1, 2, longest // 2, longest - 1]], device=self.embed.weight.device)
+        theirs = self.model.model.rotary_emb(self.embed.weight[:1].float(), positions)
+        ours = rotation(positions, shape.head_size, shape.rope_theta)
+        if not all(torch.allclose(mine[:, 0], its.float(), atol=1e-3) for mine, its in zip(ours, theirs, strict=True)):
+            raise ValueError(
+                f"the target's RoPE ({self.model.config.rope_parameters}) is not the plain one the drafter has; "
+                f"a target with scaled RoPE cannot be drafted for yet"
+            )
+
+    @torch.no_grad()
+    def features(self, tokens: Tensor, positions: Optional[Tensor] = None) -> Tensor:
+        """tokens [B, S] -> hidden states of the selected layers side by side, [B, S, K*H].
+
+        positions [B, S] restart at every document of a packed row: transformers then keeps the documents apart.
+        """
+        out = self.model.model(tokens, position_ids=positions, use_cache=False, output_hidden_states=True)
+        return self._select(out.hidden_states)
 
     @torch.no_grad()
     def advance(self, tokens: Tensor, cache: DynamicCache) -> Tuple[Tensor, Tensor]:

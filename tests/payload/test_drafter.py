@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from anchors import choose_anchors
+from anchors import PADDING, choose_anchors
 from drafter import extend_context
-from feed import make_batch, rows_of_batch
+from feed import Batch, document_positions, make_batch, rows_of_batch
+from forward import step_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop import step_loss
-from loss import block_labels, block_loss, slot_weights
+from loss import block_labels, block_loss, decay_weights, dpace_weights
 from optimise import TrainingError, check_gradients
 from prepare import Prepared
 from rows import rows_of
@@ -84,7 +84,7 @@ def test_context_read_in_parts_is_context_read_at_once():
 def test_anchors_are_sorted_distinct_and_of_a_fixed_count(learned, count, seed):
     chance = torch.Generator().manual_seed(seed)
     both = [learned, [True] * len(learned)]
-    anchors, kept = choose_anchors(torch.tensor(both), count, chance)
+    anchors, kept = choose_anchors(torch.zeros(2, len(learned)).int(), torch.tensor(both), count, chance)
     assert anchors.shape == kept.shape == (2, count)
     assert (anchors[:, 1:] >= anchors[:, :-1]).all()
     for row, marks in enumerate(both):
@@ -94,31 +94,111 @@ def test_anchors_are_sorted_distinct_and_of_a_fixed_count(learned, count, seed):
         assert set(good) <= set(allowed)
 
 
+def test_a_short_document_gets_as_many_anchors_as_a_long_one():
+    document = torch.tensor([[0] * 6 + [1] * 50 + [2] * 4 + [PADDING] * 4])
+    learned = (document != PADDING) & (torch.arange(64) != 2)
+    anchors, kept = choose_anchors(document, learned, 11, torch.Generator().manual_seed(0))
+    assert kept.all()
+    in_document = document[0, anchors[0]].tolist()
+    # The first has three candidates (a token not learned is neither anchor nor first label), the last has three.
+    assert [in_document.count(number) for number in (0, 1, 2)] == [3, 5, 3]
+    assert {0, 3, 4} == set(anchors[0, :3].tolist())
+
+
 def test_slot_k_is_labelled_with_the_token_at_anchor_plus_k_up_to_the_responses_end():
     tokens = torch.arange(100, 110)[None]
     learned = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1, 1]]).bool()
-    anchors = torch.tensor([[2, 3, 7, 7]])
-    labels, supervised = block_labels(tokens, learned, anchors, torch.tensor([[True, True, True, False]]), 4)
+    anchors, kept = torch.tensor([[2, 3, 7, 7]]), torch.tensor([[True, True, True, False]])
+    labels, supervised = block_labels(tokens, torch.zeros_like(tokens), learned, anchors, kept, 4)
     assert labels[0, 0].tolist() == [103, 104, 105]
     assert labels[0, 2, :2].tolist() == [108, 109]
     assert supervised.tolist() == [[[True, True, False], [True, False, False], [True, True, False], [False] * 3]]
 
 
+def test_labels_end_with_the_document_and_at_the_first_token_not_learned():
+    tokens, document = torch.arange(10)[None], torch.tensor([[0] * 4 + [1] * 6])
+    learned = torch.tensor([[True] * 7 + [False, True, True]])
+    anchors, kept = torch.tensor([[2, 5, 6]]), torch.tensor([[True] * 3])
+    _, supervised = block_labels(tokens, document, learned, anchors, kept, 4)
+    assert supervised.tolist() == [[[True, False, False], [True, False, False], [False] * 3]]
+
+
+@pytest.mark.parametrize("weighting", ["decay", "dpace"])
 @pytest.mark.parametrize("chunk_blocks", [1, 2, 100])
-def test_the_loss_is_the_weighted_cross_entropy_whatever_the_chunks(chunk_blocks):
+def test_the_loss_is_the_weighted_cross_entropy_whatever_the_chunks(chunk_blocks, weighting):
     torch.manual_seed(0)
     head = torch.nn.Linear(8, 11)
     hidden = torch.randn(2, 3, 4, 8, requires_grad=True)
     labels, supervised = torch.randint(11, (2, 3, 3)), torch.rand(2, 3, 3) > 0.3
-    out = block_loss(hidden, labels, supervised, head, decay=4.0, chunk_blocks=chunk_blocks)
+    out = block_loss(hidden, labels, supervised, head, weighting=weighting, decay=4.0, chunk_blocks=chunk_blocks)
     logs = head(hidden[:, :, 1:]).log_softmax(-1).gather(-1, labels[..., None])[..., 0]
     weights = torch.tensor([math.exp(-k / 4) for k in range(3)]) * supervised
+    if weighting == "dpace":
+        weights = dpace_weights(-logs.detach().flatten(0, 1), supervised.flatten(0, 1)).view_as(supervised)
     wanted = -(logs * weights).sum() / weights.sum()
     torch.testing.assert_close(out.loss, wanted)
     (gradient,) = torch.autograd.grad(out.loss, hidden, retain_graph=True)
     (wanted_gradient,) = torch.autograd.grad(wanted, hidden)
     torch.testing.assert_close(gradient, wanted_gradient)
-    assert slot_weights(8, 4.0)[0] == 1.0
+    assert decay_weights(8, 4.0)[0] == 1.0
+
+
+def test_the_whole_vocabulary_never_meets_all_slots_at_once():
+    widest = []
+
+    def head(states):
+        widest.append(len(states))
+        return torch.zeros(len(states), 11) + states.sum(-1, keepdim=True)
+
+    labels, supervised = torch.zeros(2, 8, 3, dtype=torch.long), torch.ones(2, 8, 3, dtype=torch.bool)
+    hidden = torch.randn(2, 8, 4, 8, requires_grad=True)
+    block_loss(hidden, labels, supervised, head, weighting="decay", decay=4.0, chunk_blocks=4).loss.backward()
+    assert max(widest) == 4 * 3
+    assert len(widest) == 2 * 4  # once forward, once more when the backward pass needs them
+
+
+def test_dpace_weighs_a_slot_by_what_it_moves_of_the_accepted_length():
+    probability = torch.tensor([[0.9, 0.2, 0.6]], requires_grad=True)
+    valid = torch.tensor([[True, True, True]])
+    smoothed = 0.5 + 0.5 * probability
+    (slope,) = torch.autograd.grad(smoothed.cumprod(dim=1).sum(), smoothed)
+    weights = dpace_weights(-probability.detach().log(), valid)
+    torch.testing.assert_close(weights, (slope * smoothed).detach())
+    cut = dpace_weights(-probability.detach().log(), torch.tensor([[True, False, False]]))
+    torch.testing.assert_close(cut, torch.tensor([[0.95, 0.0, 0.0]]))
+
+
+def test_a_target_that_turns_otherwise_is_refused():
+    target = tiny_target()
+    target.model.config.rope_parameters["rope_theta"] = 1e6
+    with pytest.raises(ValueError, match="RoPE"):
+        target.drafter_shape(intermediate_size=32)
+
+
+def test_a_packed_row_is_its_documents_on_their_own():
+    config, target = tiny_config(), tiny_target()
+    drafter = tiny_drafter(target)
+    tokens = torch.randint(2, 40, (1, 19), generator=torch.Generator().manual_seed(3))
+    document = torch.tensor([[0] * 8 + [1] * 9 + [PADDING] * 2])
+    anchors = torch.tensor([[2, 5, 11, 14]])
+
+    def loss(tokens, document, anchors):
+        positions = document_positions(document)
+        kept = torch.ones_like(anchors, dtype=torch.bool)
+        features = target.features(tokens, positions)
+        batch = Batch(1, [0], 0, tokens, document, document != PADDING, anchors, kept, features)
+        return features, step_loss(batch, target, drafter, 1, config)
+
+    features, packed = loss(tokens, document, anchors)
+    parts = [
+        loss(tokens[:, part], torch.zeros_like(tokens[:, part]), anchors[:, blocks] - part.start)
+        for part, blocks in ((slice(0, 8), slice(0, 2)), (slice(8, 17), slice(2, 4)))
+    ]
+    torch.testing.assert_close(features[:, :17], torch.cat([part for part, _ in parts], dim=1))
+    weights = [decay_weights(8, 4.0)[: end - anchor].sum() for anchor, end in ((2, 7), (5, 7), (11, 16), (14, 16))]
+    shares = [weights[0] + weights[1], weights[2] + weights[3]]
+    wanted = sum(share * part.loss for share, (_, part) in zip(shares, parts, strict=True)) / sum(shares)
+    torch.testing.assert_close(packed.loss, wanted)
 
 
 def tiny_batch(target, config):

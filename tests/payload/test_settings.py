@@ -134,5 +134,5 @@ def test_devices():
 
 
 def test_the_anchor_itself_is_not_context():
-    assert not may_attend(0, 3, context=8, width=4, anchor=3, kept=True)
-    assert may_attend(0, 2, context=8, width=4, anchor=3, kept=True)
+    assert not may_attend(0, 3, context=8, width=4, start=0, anchor=3, kept=True)
+    assert may_attend(0, 2, context=8, width=4, start=0, anchor=3, kept=True)

@@ -1,0 +1,44 @@
+"""From a batch to its loss: the forward pass of every block at once.
+
+Rule: a function of the batch and the weights, and of nothing else; no shape depends on what the tokens are.
+"""
+
+from __future__ import annotations
+
+import torch
+from anchors import document_starts
+from attention import Layout, make_mask
+from config import Config
+from drafter import Drafter
+from feed import Batch
+from loss import BlockLoss, block_labels, block_loss
+from target import Target
+
+
+def step_loss(batch: Batch, target: Target, drafter: Drafter, mask_id: int, config: Config) -> BlockLoss:
+    width = config.block_size
+    rows, blocks = batch.anchors.shape
+    length = batch.tokens.shape[1]
+    device = batch.tokens.device
+
+    starts = document_starts(batch.document)
+    block_starts = starts.gather(1, batch.anchors)
+    block_tokens = torch.full((rows, blocks, width), mask_id, device=device)
+    block_tokens[:, :, 0] = batch.tokens.gather(1, batch.anchors)
+    block_positions = ((batch.anchors - block_starts)[..., None] + torch.arange(width, device=device)).flatten(1)
+    context_positions = torch.arange(length, device=device) - starts
+
+    context = drafter.read_context(batch.features, context_positions)
+    mask = make_mask(Layout(batch.anchors, block_starts, batch.kept, length, width))
+    hidden = drafter(target.embed(block_tokens.flatten(1)), block_positions, context, mask)
+
+    labels, supervised = block_labels(batch.tokens, batch.document, batch.learned, batch.anchors, batch.kept, width)
+    return block_loss(
+        hidden.unflatten(1, (blocks, width)),
+        labels,
+        supervised,
+        target.to_logits,
+        weighting=config.train.loss,
+        decay=config.train.loss_decay,
+        chunk_blocks=config.train.loss_chunk_blocks,
+    )
