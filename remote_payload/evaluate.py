@@ -65,7 +65,7 @@ def _decode_plain(config: Config, prepared: Prepared, prompts: Prompts, stop: St
         stop.leave_if_asked()
         out.append(
             decode_greedily(
-                prepared.target, prompt, new_tokens=config.evaluate.new_tokens, end_id=prepared.vocabulary.end_id
+                prepared.target, prompt, new_tokens=config.evaluate.new_tokens, end_ids=prepared.vocabulary.end_ids
             )
         )
     return out
@@ -90,7 +90,7 @@ def _decode(
                 prompt,
                 width=config.block_size,
                 new_tokens=config.evaluate.new_tokens,
-                end_id=prepared.vocabulary.end_id,
+                end_ids=prepared.vocabulary.end_ids,
                 mask_id=prepared.vocabulary.mask_id,
                 use_context=use_context,
             )

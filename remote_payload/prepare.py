@@ -60,7 +60,7 @@ def prepare(
             _make(config, fresh, model_folder, device, progress, stop)
         os.replace(fresh, final)
     weights = model_folder or final
-    target = Target(load_model(weights).to(device), config.drafter.layers)
+    target = Target(load_model(weights, device), config.drafter.layers)
     return Prepared(final, target, load_vocabulary(weights), open_rows([final / ROWS]))
 
 
@@ -73,7 +73,7 @@ def _make(
     stop: StopRequest,
 ) -> None:
     if model_folder is not None:
-        vocabulary, model = load_vocabulary(model_folder), load_model(model_folder).to(device)
+        vocabulary, model = load_vocabulary(model_folder), load_model(model_folder, device)
     else:
         documents = [text for _, text in make_documents(all_templates(), TARGET_DOCUMENTS, f"target {config.seed}")]
         vocabulary = train_vocabulary(documents, config.text.vocabulary)
@@ -85,7 +85,7 @@ def _make(
     learned = [text for _, text in make_documents(templates("train"), config.text.documents, f"drafter {config.seed}")]
     tokens, length = encode_rows(vocabulary, learned, config.text.tokens)
     if config.text.regenerate:
-        tokens, length = _regenerate(config, target, tokens, vocabulary.end_id, progress, stop)
+        tokens, length = _regenerate(config, target, tokens, vocabulary, progress, stop)
     writer = RowWriter(folder / ROWS)
     given = config.text.prompt_tokens
     for row, count in zip(tokens.tolist(), length.tolist(), strict=True):
@@ -110,14 +110,14 @@ def _train(
 
 
 def _regenerate(
-    config: Config, target: Target, tokens: Tensor, end_id: int, progress: Progress, stop: StopRequest
+    config: Config, target: Target, tokens: Tensor, vocabulary: Vocabulary, progress: Progress, stop: StopRequest
 ) -> Tuple[Tensor, Tensor]:
     prompts = tokens[:, : config.text.prompt_tokens].to(target.embed.weight.device)
     done: List[Tuple[Tensor, Tensor]] = []
     for start in range(0, len(prompts), REGENERATION_BATCH):
         progress.detail(f"target writes responses: {start} of {len(prompts)}")
         part = prompts[start : start + REGENERATION_BATCH]
-        done.append(continue_greedily(target, part, config.text.tokens, end_id, stop.leave_if_asked))
+        done.append(continue_greedily(target, part, config.text.tokens, vocabulary.end_ids, stop.leave_if_asked))
     progress.say(f"target wrote {len(prompts)} responses")
     return torch.cat([part for part, _ in done]).cpu(), torch.cat([length for _, length in done]).cpu()
 

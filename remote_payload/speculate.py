@@ -7,7 +7,7 @@ whatever the drafter says; a bad drafter costs time only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import Collection, List, Optional, Sequence
 
 import torch
 from drafter import ContextKeysValues, Drafter, extend_context
@@ -34,14 +34,14 @@ class Acceptance:
 
 
 @torch.no_grad()
-def decode_greedily(target: Target, prompt: Sequence[int], *, new_tokens: int, end_id: int) -> List[int]:
+def decode_greedily(target: Target, prompt: Sequence[int], *, new_tokens: int, end_ids: Collection[int]) -> List[int]:
     cache = new_cache()
     out: List[int] = []
     feed = list(prompt)
     while len(out) < new_tokens:
         best, _ = target.advance(torch.tensor([feed], device=target.embed.weight.device), cache)
         out.append(int(best[0, -1]))
-        if out[-1] == end_id:
+        if out[-1] in end_ids:
             break
         feed = out[-1:]
     return out
@@ -55,7 +55,7 @@ def decode_speculatively(
     *,
     width: int,
     new_tokens: int,
-    end_id: int,
+    end_ids: Collection[int],
     mask_id: int,
     use_context: bool = True,
 ) -> Decoded:
@@ -66,7 +66,7 @@ def decode_speculatively(
     out, accepted = [int(best[0, -1])], []
     context: Optional[ContextKeysValues] = None
     known = 0
-    while len(out) < new_tokens and out[-1] != end_id:
+    while len(out) < new_tokens and out[-1] not in end_ids:
         positions = torch.arange(known, known + features.shape[1], device=device)[None]
         context = extend_context(context, drafter.read_context(features * float(use_context), positions))
         known += features.shape[1]
@@ -77,8 +77,9 @@ def decode_speculatively(
         best, features = target.advance(block, cache)
         right = _right_prefix(block[0, 1:], best[0, :-1])
         yielded = best[0, : right + 1].tolist()
-        if end_id in yielded:
-            yielded = yielded[: yielded.index(end_id) + 1]
+        ends = [place for place, token in enumerate(yielded) if token in end_ids]
+        if ends:
+            yielded = yielded[: ends[0] + 1]
         if right + 1 < width:
             cache.crop(right + 1 - width)  # negative: takes away that many
         features = features[:, : right + 1]

@@ -5,15 +5,16 @@ Rule: nothing here has a gradient except while `train_target` makes the tiny one
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
 import torch
 from config import TargetConfig
 from drafter import DrafterShape, rotation
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 LONGEST_SEQUENCE = 4096
@@ -30,30 +31,49 @@ def build_target_layer_ids(target_layers: int, draft_layers: int) -> List[int]:
     return [round(start + i * (end - start) / (draft_layers - 1)) for i in range(draft_layers)]
 
 
+class TargetError(ValueError):
+    """A model that cannot be a target; says why."""
+
+
 class Target:
     """One thread at a time may run it; `embed` and `to_logits` only read weights and may be used beside it."""
 
     def __init__(self, model: Any, draft_layers: int) -> None:
+        """Raises TargetError."""
         self.model = model.eval().requires_grad_(False)
-        self.layer_ids = build_target_layer_ids(model.config.num_hidden_layers, draft_layers)
+        self.config = model.config.get_text_config()
+        self.decoder = model.get_decoder()
+        self.layer_ids = build_target_layer_ids(self.config.num_hidden_layers, draft_layers)
         if len(set(self.layer_ids)) != draft_layers:
-            raise ValueError(f"{model.config.num_hidden_layers} target layers give {self.layer_ids}: not all different")
+            raise TargetError(f"{self.config.num_hidden_layers} target layers give {self.layer_ids}: not all different")
         self.embed: nn.Embedding = model.get_input_embeddings()
         self.to_logits: nn.Linear = model.get_output_embeddings()
+        self._taken: Dict[int, Tensor] = {}
+        self._whole = True
+        for number in self.layer_ids:
+            self.decoder.layers[number].register_forward_hook(self._take(number))
+
+    def _take(self, number: int) -> Callable[..., None]:
+        def hook(layer: Any, given: Any, output: Any) -> None:
+            self._taken[number] = output[0] if isinstance(output, tuple) else output
+            if number == self.layer_ids[-1] and not self._whole:
+                raise _Enough
+
+        return hook
 
     def drafter_shape(self, *, intermediate_size: int) -> DrafterShape:
-        """Raises ValueError when the drafter's rotation would not be the target's."""
-        config = self.model.config
+        """Raises TargetError when the drafter cannot turn its keys as this target does."""
         shape = DrafterShape(
-            hidden_size=config.hidden_size,
+            hidden_size=self.config.hidden_size,
             intermediate_size=intermediate_size,
             layers=len(self.layer_ids),
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            head_size=config.head_dim,
+            heads=self.config.num_attention_heads,
+            kv_heads=self.config.num_key_value_heads,
+            head_size=getattr(self.config, "head_dim", None)
+            or self.config.hidden_size // self.config.num_attention_heads,
             selected_layers=len(self.layer_ids),
-            rope_theta=float(config.rope_parameters["rope_theta"]),
-            norm_epsilon=float(config.rms_norm_eps),
+            rope_theta=float(self.config.rope_parameters.get("rope_theta", float("nan"))),
+            norm_epsilon=float(self.config.rms_norm_eps),
         )
         self._check_rotation(shape)
         return shape
@@ -61,35 +81,46 @@ class Target:
     @torch.no_grad()
     def _check_rotation(self, shape: DrafterShape) -> None:
         """A drafter that turns by another base than its target trains well and is accepted badly (seen in the wild)."""
-        longest = int(self.model.config.max_position_embeddings)
+        longest = int(self.config.max_position_embeddings)
         positions = torch.tensor([[0, 1, 2, longest // 2, longest - 1]], device=self.embed.weight.device)
-        theirs = self.model.model.rotary_emb(self.embed.weight[:1].float(), positions)
+        theirs = self.decoder.rotary_emb(self.embed.weight[:1].float(), positions)
         ours = rotation(positions, shape.head_size, shape.rope_theta)
-        if not all(torch.allclose(mine[:, 0], its.float(), atol=1e-3) for mine, its in zip(ours, theirs, strict=True)):
-            raise ValueError(
-                f"the target's RoPE ({self.model.config.rope_parameters}) is not the plain one the drafter has; "
-                f"a target with scaled RoPE cannot be drafted for yet"
-            )
+        for mine, other in zip(ours, theirs, strict=True):
+            if mine[:, 0].shape != other.shape or not torch.allclose(mine[:, 0], other.float(), atol=1e-3):
+                raise TargetError(
+                    f"the target's RoPE ({self.config.rope_parameters}) is not the plain one the drafter has; "
+                    f"a target with scaled RoPE cannot be drafted for yet"
+                )
 
     @torch.no_grad()
     def features(self, tokens: Tensor, positions: Optional[Tensor] = None) -> Tensor:
         """tokens [B, S] -> hidden states of the selected layers side by side, [B, S, K*H].
 
-        positions [B, S] restart at every document of a packed row: transformers then keeps the documents apart.
+        positions [B, S] restart at every document of a packed row: transformers then keeps the documents apart. No
+        other layer's states are kept, and the layers behind the last selected one are not run.
         """
-        out = self.model.model(tokens, position_ids=positions, use_cache=False, output_hidden_states=True)
-        return self._select(out.hidden_states)
+        self._whole = False
+        with contextlib.suppress(_Enough):
+            self.decoder(input_ids=tokens, position_ids=positions, use_cache=False)
+        return self._select()
 
     @torch.no_grad()
     def advance(self, tokens: Tensor, cache: DynamicCache) -> Tuple[Tensor, Tensor]:
         """New tokens [B, T] after what the cache holds -> greedy next tokens [B, T], features [B, T, K*H]."""
-        out = self.model.model(tokens, None, None, cache, use_cache=True, output_hidden_states=True)
+        self._whole = True
+        # By place: newer transformers call the cache otherwise.
+        out = self.decoder(tokens, None, None, cache, use_cache=True)
         best: Tensor = self.to_logits(out.last_hidden_state).argmax(-1)
-        return best, self._select(out.hidden_states)
+        return best, self._select()
 
-    def _select(self, hidden_states: Tuple[Tensor, ...]) -> Tensor:
-        # hidden_states[0] is the embedding, so the output of layer i is at i + 1.
-        return torch.cat([hidden_states[i + 1] for i in self.layer_ids], dim=-1)
+    def _select(self) -> Tensor:
+        chosen = torch.cat([self._taken[number] for number in self.layer_ids], dim=-1)
+        self._taken.clear()
+        return chosen
+
+
+class _Enough(Exception):
+    """All selected layers have run."""
 
 
 def new_cache() -> DynamicCache:
@@ -115,9 +146,13 @@ def new_model(config: TargetConfig, vocabulary: int, seed: int) -> Any:
     )
 
 
-def load_model(folder: Path) -> Any:
-    """A Qwen3 model folder as transformers writes it. Raises OSError or ValueError from transformers."""
-    return Qwen3ForCausalLM.from_pretrained(str(folder), local_files_only=True, attn_implementation="sdpa")
+def load_model(folder: Path, device: torch.device) -> Any:
+    """A model folder as transformers writes it; bfloat16 on a GPU. Raises OSError or ValueError from transformers."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(
+        str(folder), local_files_only=True, attn_implementation="sdpa", dtype=dtype
+    )
+    return model.to(device)
 
 
 def train_target(
@@ -152,21 +187,25 @@ def train_target(
 
 @torch.no_grad()
 def continue_greedily(
-    target: Target, prompts: Tensor, total: int, end_id: int, on_token: Callable[[], None]
+    target: Target, prompts: Tensor, total: int, end_ids: Collection[int], on_token: Callable[[], None]
 ) -> Tuple[Tensor, Tensor]:
-    """prompts [B, P] -> tokens [B, total] and the length of each row; rows end at `end_id`, which counts."""
+    """prompts [B, P] -> tokens [B, total] and the length of each row; a row ends with one of `end_ids`, which counts.
+
+    Behind a row's end its end token is repeated.
+    """
     cache = new_cache()
     tokens = [prompts]
+    ends = torch.tensor(sorted(end_ids), device=prompts.device)
     best, _ = target.advance(prompts, cache)
     newest = best[:, -1:]
-    ended = newest == end_id
+    ended = torch.isin(newest, ends)
     length = torch.full((prompts.shape[0],), prompts.shape[1] + 1, device=prompts.device)
     tokens.append(newest)
     while sum(part.shape[1] for part in tokens) < total:
         on_token()
         best, _ = target.advance(newest, cache)
-        newest = torch.where(ended, end_id, best[:, -1:])
+        newest = torch.where(ended, newest, best[:, -1:])
         length += (~ended).squeeze(1)
-        ended |= newest == end_id
+        ended |= torch.isin(newest, ends)
         tokens.append(newest)
     return torch.cat(tokens, dim=1), length

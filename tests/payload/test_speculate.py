@@ -34,7 +34,7 @@ def test_output_is_plain_greedy_decoding(seed, width):
     target = tiny_target(seed)
     drafter = tiny_drafter(target, seed)
     prompt = torch.randint(2, 40, (5 + seed,), generator=torch.Generator().manual_seed(seed)).tolist()
-    plain = decode_greedily(target, prompt, new_tokens=25, end_id=-1)
+    plain = decode_greedily(target, prompt, new_tokens=25, end_ids=())
     for use_context in (True, False):
         decoded = decode_speculatively(
             target,
@@ -42,7 +42,7 @@ def test_output_is_plain_greedy_decoding(seed, width):
             prompt,
             width=width,
             new_tokens=25,
-            end_id=-1,
+            end_ids=(),
             mask_id=MASK,
             use_context=use_context,
         )
@@ -54,9 +54,9 @@ def test_output_is_plain_greedy_decoding(seed, width):
 def test_acceptance_is_the_right_prefix_and_the_targets_own_token(good):
     target = tiny_target(vocabulary=30)
     prompt = [5, 9, 13]
-    plain = decode_greedily(target, prompt, new_tokens=60, end_id=-1)
+    plain = decode_greedily(target, prompt, new_tokens=60, end_ids=())
     oracle = Oracle(target, prompt + plain, good)
-    decoded = decode_speculatively(target, oracle, prompt, width=8, new_tokens=30, end_id=-1, mask_id=MASK)
+    decoded = decode_speculatively(target, oracle, prompt, width=8, new_tokens=30, end_ids=(), mask_id=MASK)
     assert decoded.tokens == plain[:30]
     assert set(decoded.accepted) == {min(good, 7) + 1}
 
@@ -64,12 +64,12 @@ def test_acceptance_is_the_right_prefix_and_the_targets_own_token(good):
 def test_an_end_token_ends_both_ways_of_decoding_at_the_same_place():
     target = tiny_target(2)
     prompt = [4, 8, 15, 16]
-    free = decode_greedily(target, prompt, new_tokens=40, end_id=-1)
+    free = decode_greedily(target, prompt, new_tokens=40, end_ids=())
     for end_id in set(free):
-        plain = decode_greedily(target, prompt, new_tokens=40, end_id=end_id)
+        plain = decode_greedily(target, prompt, new_tokens=40, end_ids={end_id})
         assert plain == free[: free.index(end_id) + 1]
         decoded = decode_speculatively(
-            target, tiny_drafter(target), prompt, width=8, new_tokens=40, end_id=end_id, mask_id=MASK
+            target, tiny_drafter(target), prompt, width=8, new_tokens=40, end_ids={end_id}, mask_id=MASK
         )
         assert decoded.tokens == plain
 
@@ -77,9 +77,9 @@ def test_an_end_token_ends_both_ways_of_decoding_at_the_same_place():
 @pytest.mark.parametrize("new_tokens", [1, 2, 8, 9])
 def test_short_answers(new_tokens):
     target = tiny_target(3)
-    plain = decode_greedily(target, [3], new_tokens=new_tokens, end_id=-1)
+    plain = decode_greedily(target, [3], new_tokens=new_tokens, end_ids=())
     decoded = decode_speculatively(
-        target, tiny_drafter(target), [3], width=8, new_tokens=new_tokens, end_id=-1, mask_id=MASK
+        target, tiny_drafter(target), [3], width=8, new_tokens=new_tokens, end_ids=(), mask_id=MASK
     )
     assert decoded.tokens == plain
     assert len(plain) == new_tokens
@@ -89,7 +89,7 @@ def test_an_untrained_drafter_accepts_about_nothing():
     target = tiny_target(5)
     decoded = [
         decode_speculatively(
-            target, tiny_drafter(target), [seed + 2, 7], width=8, new_tokens=24, end_id=-1, mask_id=MASK
+            target, tiny_drafter(target), [seed + 2, 7], width=8, new_tokens=24, end_ids=(), mask_id=MASK
         )
         for seed in range(6)
     ]
