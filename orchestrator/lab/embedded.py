@@ -183,6 +183,17 @@ class EmbeddedLab(Lab):
         if done.returncode != 0:
             raise LabError(f"the embedded container does not {verb}", evidence=done.stderr)
 
+    @property
+    def shared_seen_at(self) -> str:
+        return str(self.shared)
+
+    def far_command(self, argv: Sequence[str], container: int | None) -> list[str]:
+        if container is None:
+            mark = self._marks[0]
+            return ["prlimit", f"--msgqueue={mark}:{mark}", "--", *argv]
+        double = [sys.executable, "-ISE", str(self.shared / "container.py"), "attach", str(self.shared)]
+        return [*double, str(container), "--clear-env", *argv]
+
     def container_running(self, container: int = CONTAINER_ID) -> bool:
         state = self._container_state(container)
         return state is not None and (state.pid == 0 or state.alive())

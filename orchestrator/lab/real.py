@@ -17,7 +17,16 @@ from pathlib import Path
 from orchestrator.lab import real_files, real_removal
 from orchestrator.lab.real_namespaces import Plan
 from orchestrator.lab.records import REAL_LABS, LabError, LabProcess, new_record, settled
-from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, interpreter_folders, project_path, wait_until
+from orchestrator.lab.surface import (
+    CONTAINER_ID,
+    FAR_ENVIRONMENT,
+    NEIGHBOUR_ID,
+    Lab,
+    inherited,
+    interpreter_folders,
+    project_path,
+    wait_until,
+)
 
 HOST_ADDRESS = "10.1.2.6"
 CONTROLLER_ADDRESS = "10.1.2.1"
@@ -76,7 +85,7 @@ class RealLab(Lab):
             prefix_length=PREFIX_LENGTH,
             ssh_home=str(real_removal.make_ssh_home()),
             shared_at=SHARED_AT,
-            container_root=f"/var/lib/lxc/{CONTAINER_ID}/rootfs",
+            container_roots={name: real_files.root_of(id) for id, name in real_files.CONTAINER_FOLDERS.items()},
             binds=hidden_paths(venv),
         )
         self._note(cgroup=plan.cgroup, isolation="LXC: own pid, mount, uts, ipc and network namespaces, cgroup2")
@@ -139,10 +148,10 @@ class RealLab(Lab):
         self, argv: Sequence[str], *, timeout_s: float = 60.0, check: bool = True
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a command on the host, as root, without SSH. check: raise LabError unless it exits with 0."""
-        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
         done = subprocess.run(
-            self.host_command(argv), stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=timeout_s
-        )
+            self.host_command(argv), stdin=subprocess.DEVNULL, capture_output=True, env=FAR_ENVIRONMENT,
+            timeout=timeout_s,
+        )  # fmt: skip
         if check and done.returncode != 0:
             said = (done.stdout + done.stderr).decode(errors="replace")
             raise LabError(f"on the lab's host, {argv[0]} ended with exit code {done.returncode}", evidence=said)
@@ -164,6 +173,10 @@ class RealLab(Lab):
         self.host_run(["sh", "-c", 'kill "$(cat /run/sshd.pid)" && rm -f /run/sshd.pid'])
         wait_until(lambda: not self._sshd_listens(), "sshd stops listening")
 
+    @property
+    def shared_seen_at(self) -> str:
+        return SHARED_AT
+
     def container_running(self, container: int = CONTAINER_ID) -> bool:
         done = self.host_run(["lxc-info", "-n", str(container), "--state", "--no-humanize"], check=False)
         return done.stdout.strip() == b"RUNNING"
@@ -179,6 +192,15 @@ class RealLab(Lab):
     def stop_container(self, container: int = CONTAINER_ID) -> None:
         self.host_run(["lxc-stop", "-n", str(container), "--kill"])
 
+    def start_neighbour(self) -> None:
+        """The container beside, on the same GPUs, unless it runs already."""
+        if not self.container_running(NEIGHBOUR_ID):
+            self.start_container(NEIGHBOUR_ID)
+
+    def far_command(self, argv: Sequence[str], container: int | None) -> list[str]:
+        inside = [] if container is None else ["lxc-attach", "-n", str(container), "--clear-env", "--"]
+        return self.host_command([*inside, *argv])
+
     def link_down(self) -> None:
         self.host_run(["ip", "link", "set", "eth0", "down"])
 
@@ -193,7 +215,7 @@ class RealLab(Lab):
 
     def _rename_program(self, old: str, new: str) -> None:
         # In the merged tree as the host sees it: changing an overlay's upper folder from outside is undefined.
-        root = f"/var/lib/lxc/{CONTAINER_ID}/rootfs"
+        root = real_files.root_of(CONTAINER_ID)
         script = 'for f in "$@"; do if [ -e "$f/$O" ] || [ -h "$f/$O" ]; then mv "$f/$O" "$f/$N" || exit; fi; done'
         folders = [f"{root}/{folder}" for folder in PROGRAM_FOLDERS]
         self.host_run(["env", f"O={old}", f"N={new}", "sh", "-c", script, "sh", *folders])

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from orchestrator.lab import doubles
 from orchestrator.lab.real_namespaces import Plan
-from orchestrator.lab.surface import CONTAINER_ID
+from orchestrator.lab.surface import CONTAINER_ID, NEIGHBOUR_ID
 
 HOST_NAME = "gpu-box"
-CONTAINER_NAME = "ct200"
+CONTAINER_FOLDERS = {CONTAINER_ID: "container", NEIGHBOUR_ID: "neighbour"}
+"""Where the lab keeps what each container has changed of the machine's root."""
 HIDDEN_FOLDERS = ("/root", "/tmp", "/run", "/home", "/var/lib/orch-lab", "/var/lib/lxc", "/etc/ssh", "/etc/sudoers.d")
 """Of the machine; the lab's host and container start with empty ones."""
 
@@ -49,6 +50,7 @@ lxc.net.0.type = empty
 lxc.mount.auto = proc:rw sys:rw
 lxc.mount.entry = tmpfs dev/shm tmpfs rw,nosuid,nodev,create=dir 0 0
 lxc.mount.entry = {shared} {shared_below_root} none bind,create=dir 0 0
+lxc.mount.entry = /proc {shared_below_root}/driver-proc none bind 0 0
 lxc.autodev = 1
 lxc.tty.max = 2
 lxc.pty.max = 1024
@@ -81,12 +83,21 @@ def make_files(plan: Plan, *, python: Path, environment: Path) -> None:
 
 def make_all(plan: Plan, python: Path, environment: Path) -> None:
     lab = Path(plan.folder)
-    for name in ("cgroup", "run", "state", "host/root", "host/work", "container/work"):
+    for name in (
+        "cgroup",
+        "run",
+        "state",
+        "host/root",
+        "host/work",
+        *(f"{n}/work" for n in CONTAINER_FOLDERS.values()),
+    ):
         (lab / name).mkdir(parents=True, mode=0o700)
     doubles.install(lab / "shared", backend="lxc", seen_at=plan.shared_at, python=python)
-    host, container = make_upper(lab, "host"), make_upper(lab, "container")
-    make_host(host, plan, python)
-    make_container(container, plan.shared_at, environment)
+    host = make_upper(lab, "host")
+    make_host(host, plan)
+    for container, name in CONTAINER_FOLDERS.items():
+        make_container(make_upper(lab, name), container, plan.shared_at, environment)
+        configure_container(host, container, plan, python)
     for path in plan.binds:
         (host / path[1:]).mkdir(parents=True, exist_ok=True)
     make_keys(lab / "ssh", host, plan.host_address)
@@ -111,7 +122,12 @@ def make_upper(lab: Path, name: str) -> Path:
     return upper
 
 
-def make_host(upper: Path, plan: Plan, python: Path) -> None:
+def root_of(container: int) -> str:
+    """Where the host sees this container's root."""
+    return f"/var/lib/lxc/{container}/rootfs"
+
+
+def make_host(upper: Path, plan: Plan) -> None:
     etc = upper / "etc"
     write(etc / "passwd", accounts("/etc/passwd", ("root:x:0:0:root:/root:/bin/bash",
                                                    "trainer:x:7200:7200::/home/trainer:/bin/bash")))  # fmt: skip
@@ -124,22 +140,29 @@ def make_host(upper: Path, plan: Plan, python: Path) -> None:
     write(etc / "sudoers", "Defaults env_reset\nroot ALL=(ALL:ALL) ALL\n"
           "trainer ALL=(root) NOPASSWD: /usr/sbin/pct\n", 0o440)  # fmt: skip
     write(etc / "ssh/sshd_config", SSHD_CONFIG.format(address=plan.host_address))
-    write(etc / f"pve/nodes/{HOST_NAME}/lxc/{CONTAINER_ID}.conf",
-          PVE_CONFIG.format(name=CONTAINER_NAME, id=CONTAINER_ID))  # fmt: skip
+    (etc / "pve").mkdir()
     (etc / "pve/lxc").symlink_to(f"nodes/{HOST_NAME}/lxc")
     for name, place in (("pct", "usr/sbin"), ("nvidia-smi", "usr/bin")):
         (upper / place).mkdir(parents=True)
         (upper / place / name).symlink_to(f"{plan.shared_at}/{name}")
-    for made in (upper / plan.shared_at[1:], upper / plan.container_root[1:], upper / ".machine"):
-        made.mkdir(parents=True, exist_ok=True)
+    for seen in (plan.shared_at, *plan.container_roots.values(), "/.machine"):
+        (upper / seen[1:]).mkdir(parents=True, exist_ok=True)
+
+
+def configure_container(host: Path, container: int, plan: Plan, python: Path) -> None:
+    """Proxmox's configuration, which pct reads, and LXC's own."""
+    name = f"ct{container}"
+    write(host / f"etc/pve/nodes/{HOST_NAME}/lxc/{container}.conf", PVE_CONFIG.format(name=name, id=container))
     config = LXC_CONFIG.format(
-        machine=platform.machine(), name=CONTAINER_NAME, id=CONTAINER_ID, python=python,
+        machine=platform.machine(), name=name, id=container, python=python,
         shared=plan.shared_at, shared_below_root=plan.shared_at[1:],
     )  # fmt: skip
     if Path("/sys/kernel/security/apparmor").exists():
         config += "lxc.apparmor.profile = unconfined\n"
     config += "".join(f"lxc.mount.entry = {path} {path[1:]} none bind,ro,create=dir 0 0\n" for path in plan.binds)
-    write(upper / f"var/lib/lxc/{CONTAINER_ID}/config", config)
+    for device in doubles.GPU_FILES:
+        config += f"lxc.mount.entry = /dev/{device} dev/{device} none bind,create=file 0 0\n"
+    write(host / f"var/lib/lxc/{container}/config", config)
 
 
 def accounts(file: str, lines: Sequence[str]) -> str:
@@ -149,9 +172,9 @@ def accounts(file: str, lines: Sequence[str]) -> str:
     return "\n".join([*lines, *kept]) + "\n"
 
 
-def make_container(upper: Path, shared_at: str, environment: Path) -> None:
-    write(upper / "etc/hostname", CONTAINER_NAME + "\n")
-    write(upper / "etc/hosts", f"127.0.0.1 localhost {CONTAINER_NAME}\n")
+def make_container(upper: Path, container: int, shared_at: str, environment: Path) -> None:
+    write(upper / "etc/hostname", f"ct{container}\n")
+    write(upper / "etc/hosts", f"127.0.0.1 localhost ct{container}\n")
     write(upper / "etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
     (upper / "usr/bin").mkdir(parents=True)
     (upper / "usr/bin/nvidia-smi").symlink_to(f"{shared_at}/nvidia-smi")

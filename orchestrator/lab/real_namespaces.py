@@ -39,8 +39,8 @@ class Plan:
     """The controller's ~/.ssh: the lab's own folder is mounted over it."""
     shared_at: str
     """Where <folder>/shared appears in the host and in the container."""
-    container_root: str
-    """Where the container's root appears in the host."""
+    container_roots: dict[str, str]
+    """Folder of a container below the lab's -> where its root appears in the host."""
     binds: tuple[str, ...]
     """Paths that the host's root must show although they are hidden or on another file system."""
 
@@ -188,7 +188,8 @@ def mount_overlay(folder: str, at: str) -> None:
 def make_roots(plan: Plan) -> None:
     root = plan.folder + "/host/root"
     overlay(plan.folder, "host", root)
-    overlay(plan.folder, "container", root + plan.container_root)
+    for name, container_root in plan.container_roots.items():
+        overlay(plan.folder, name, root + container_root)
     for path in plan.binds:
         do("mount", "--bind", "-o", "ro", path, root + path)
     do("mount", "--bind", plan.folder + "/shared", root + plan.shared_at)
@@ -198,6 +199,10 @@ def make_roots(plan: Plan) -> None:
     do("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", root + "/run")
     do("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", root + "/dev")
     make_devices(Path(root + "/dev"))
+    for file in sorted(Path(plan.folder, "shared/gpus").iterdir()):
+        seen = Path(root + "/dev", file.name)
+        seen.touch()
+        do("mount", "--bind", str(file), str(seen))
     Path(root + "/run/sshd").mkdir(mode=0o755)
     Path(root + "/run/lock").mkdir(mode=0o1777)
 

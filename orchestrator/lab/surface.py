@@ -17,9 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.lab.holder import GpuHolder
 from orchestrator.lab.records import LabError, LabRecord
 
 CONTAINER_ID = 200
+NEIGHBOUR_ID = 201
+"""Another container on the same GPUs; it runs only when asked for."""
+FAR_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
 
 class Lab(ABC):
@@ -77,6 +81,11 @@ class Lab(ABC):
         """The folder that the doubles take their orders from."""
         return self.folder / "shared"
 
+    @property
+    @abstractmethod
+    def shared_seen_at(self) -> str:
+        """Where host and containers see `shared`."""
+
     @abstractmethod
     def container_running(self, container: int = CONTAINER_ID) -> bool: ...
 
@@ -86,6 +95,10 @@ class Lab(ABC):
     @abstractmethod
     def stop_container(self, container: int = CONTAINER_ID) -> None:
         """Kill everything in it, as a power cut would."""
+
+    @abstractmethod
+    def far_command(self, argv: Sequence[str], container: int | None) -> list[str]:
+        """A local argv that runs argv in a container; None: on the host."""
 
     @abstractmethod
     def link_down(self) -> None:
@@ -126,10 +139,19 @@ class Lab(ABC):
         draft.replace(self.shared / "pct-cost")
 
     def set_gpus(self, state: Mapping[str, Any]) -> None:
-        """What nvidia-smi says from now on; keys: doubles/nvidia_smi.py. {}: eight idle H200."""
+        """What nvidia-smi says from now on; keys: doubles/nvidia_smi.py. {}: eight H200, idle but for their holders."""
         draft = self.shared / "gpu.json.draft"
         draft.write_text(json.dumps(dict(state)))
         draft.replace(self.shared / "gpu.json")
+
+    def hold_gpus(
+        self, memory_mib: Mapping[int, int], *, container: int | None = CONTAINER_ID, deaf: bool = False
+    ) -> GpuHolder:
+        """Start a process that uses these GPUs, in a container or (None) on the host. deaf: TERM does not end it."""
+        words = [*(["--deaf"] if deaf else []), *(f"{gpu}={mib}" for gpu, mib in memory_mib.items())]
+        program = [str(Path(sys.executable).resolve()), "-IS", f"{self.shared_seen_at}/hold_gpu.py"]
+        argv = self.far_command([*program, "--until-eof", *words], container)
+        return GpuHolder.start(argv, FAR_ENVIRONMENT)
 
 
 def inherited(record: LabRecord, extra: Mapping[str, str] | None) -> dict[str, str]:

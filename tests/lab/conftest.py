@@ -31,6 +31,13 @@ def real_lab() -> Iterator[RealLab]:
 
 
 @pytest.fixture(scope="session")
+def neighbour(real_lab: RealLab) -> RealLab:
+    """The session's lab, with container 201 running on the same GPUs."""
+    real_lab.start_neighbour()
+    return real_lab
+
+
+@pytest.fixture(scope="session")
 def embedded_lab() -> Iterator[EmbeddedLab]:
     lab = EmbeddedLab.up(bound=True)
     yield lab

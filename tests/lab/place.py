@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from orchestrator.lab.surface import Lab
+from orchestrator.lab.holder import GpuHolder
+from orchestrator.lab.surface import CONTAINER_ID, Lab
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -45,6 +46,7 @@ class Place:
     def __init__(self, lab: Lab, folder: Path, name: str) -> None:
         self.lab = lab
         self.folder = folder
+        self.holders: list[GpuHolder] = []
         self.payload = folder / "payload"
         self.payload.mkdir()
         (self.payload / "foreign.py").write_text(FOREIGN)
@@ -98,7 +100,17 @@ class Place:
         assert done.returncode == 0, said(done)
         return done.stdout.decode()
 
+    def hold_gpus(
+        self, memory_mib: Mapping[int, int], *, container: int | None = CONTAINER_ID, deaf: bool = False
+    ) -> GpuHolder:
+        """`Lab.hold_gpus`, ended with the place."""
+        holder = self.lab.hold_gpus(memory_mib, container=container, deaf=deaf)
+        self.holders.append(holder)
+        return holder
+
     def clean(self) -> None:
+        for holder in self.holders:
+            holder.end()
         self.orch("stop", "--kill", "--timeout", "0")
         shutil.rmtree(self.folder, ignore_errors=True)
 

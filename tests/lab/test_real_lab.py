@@ -493,7 +493,7 @@ def test_the_lab_can_live_in_memory_where_its_disk_cannot_carry_an_overlay() -> 
     )
     private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", prepare, "sh"]
     done = subprocess.run([*private, sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True)
-    assert done.stdout.split() == ["b'ct200\\n'", "2"], done.stderr
+    assert done.stdout.split() == ["b'ct200\\n'", "3"], done.stderr
 
 
 def test_a_failure_while_it_is_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

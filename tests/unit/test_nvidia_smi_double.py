@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.lab import doubles
+from tests.waiting import eventually
 
 CSV = "--format=csv,noheader,nounits"
 
@@ -52,8 +55,61 @@ def test_an_unknown_field_fails_the_whole_query(smi: Path) -> None:
     assert asked == (2, 'Field "colour" is not a valid field to query.\n\n')
 
 
+@pytest.fixture
+def holder(smi: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Holds 900 MiB of GPU 1, 7 of GPU 2 and only looks at GPU 3."""
+    words = [sys.executable, "-IS", str(smi.parent / "hold_gpu.py"), "--until-eof", "1=900", "2=7", "3=0"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{process.pid} {process.pid}\n".encode()
+        yield process
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+def test_who_holds_a_device_file_open_uses_that_gpu(smi: Path, holder: subprocess.Popen[bytes]) -> None:
+    state = {"devices": [{}, {"memory_used_mib": 50}, {}, {}]}
+    fields = "--query-compute-apps=gpu_uuid,pid,process_name,used_memory"
+    python = Path(sys.executable).resolve()
+    _, text = ask(smi, fields, CSV, state=state)
+    assert text.splitlines() == [
+        f"GPU-5a4e8f01-1b2c-4d3e-8f90-0123456789ab, {holder.pid}, {python}, 900",
+        f"GPU-5a4e8f02-1b2c-4d3e-8f90-0123456789ab, {holder.pid}, {python}, 7",
+    ]
+    assert ask(smi, "--query-gpu=memory.used", CSV) == (0, "0\n950\n7\n0\n")
+    hidden = {**state, "processes_hidden": True}
+    assert ask(smi, fields, CSV, state=hidden) == (0, "")
+    assert ask(smi, "--query-gpu=memory.used", CSV, "-i", "1") == (0, "950\n")
+    holder.kill()
+    holder.wait()
+    assert ask(smi, "--query-gpu=memory.used", CSV, "-i", "1") == (0, "50\n")
+
+
+def test_it_goes_on_answering_when_told_to(smi: Path) -> None:
+    query = [str(smi), "--query-gpu=index,memory.used", "--format=csv", "-i", "1", "-lms", "20"]
+    with subprocess.Popen(query, stdout=subprocess.PIPE, text=True) as asked:
+        assert asked.stdout is not None
+        lines = iter(asked.stdout)
+        assert [next(lines), next(lines), next(lines)] == ["index, memory.used [MiB]\n", "1, 0 MiB\n", "1, 0 MiB\n"]
+        (smi.parent / "gpu.draft").write_text('{"devices": [{}, {"memory_used_mib": 5}]}')
+        (smi.parent / "gpu.draft").replace(smi.parent / "gpu.json")
+        eventually(lambda: next(lines) == "1, 5 MiB\n", "the next round reads the state anew")
+        asked.stdout.close()
+        assert asked.wait(20) == -signal.SIGPIPE
+
+
 @pytest.mark.parametrize(
-    "argv", [[], ["--query-gpu=index"], ["--frobnicate"], ["--query-gpu=index", "--format=xml"], ["-L", "-L"]]
+    "argv",
+    [
+        [],
+        ["--query-gpu=index"],
+        ["--frobnicate"],
+        ["--query-gpu=index", "--format=xml"],
+        ["-L", "-L"],
+        ["-L", "-l", "soon"],
+        ["-L", "-l", "0"],
+        ["-L", "-l"],
+        ["-L", "-l", "1", "--loop=1"],
+    ],
 )
 def test_what_it_does_not_know_is_an_error(smi: Path, argv: list[str]) -> None:
     code, text = ask(smi, *argv)

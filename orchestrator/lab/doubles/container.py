@@ -123,7 +123,10 @@ def become_init(lab: Path, settings: dict[str, Any]) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     mount("none", "/", "", MS_REC | MS_PRIVATE)
+    # The real driver knows every process by the host's number, whoever asks.
+    mount("/proc", str(lab / "driver-proc"), "", MS_BIND | MS_REC)
     mount("proc", "/proc", "proc", 0)
+    show_gpus(lab)
     if settings["programs"]:
         mount("overlay", "/usr/bin", "overlay", MS_RDONLY, f"lowerdir={settings['programs']}:/usr/bin")
     for path in settings["binds"]:
@@ -132,6 +135,31 @@ def become_init(lab: Path, settings: dict[str, Any]) -> None:
     socket.sethostname("ct200")
     os.chdir("/")
     os.execv(sys.executable, [sys.executable, "-IS", str(lab / "pid1.py")])
+
+
+def show_gpus(lab: Path) -> None:
+    """/dev as it was, and the lab's GPU files in it."""
+    draft = lab / "dev"
+    mount("dev", str(draft), "tmpfs", 0, "mode=755")
+    for entry in os.scandir("/dev"):
+        seen = draft / entry.name
+        if entry.name.startswith("nvidia"):
+            continue
+        if entry.is_symlink():
+            seen.symlink_to(os.readlink(entry.path))
+            continue
+        if entry.is_dir():
+            seen.mkdir()
+        else:
+            seen.touch()
+        try:
+            mount(entry.path, str(seen), "", MS_BIND | MS_REC)
+        except OSError:  # one that this machine does not hand on is left out
+            seen.rmdir() if entry.is_dir() else seen.unlink()
+    for file in (lab / "gpus").iterdir():
+        (draft / file.name).touch()
+        mount(str(file), str(draft / file.name), "", MS_BIND)
+    mount(str(draft), "/dev", "", MS_BIND | MS_REC)
 
 
 def attach(lab: Path, container: str, environment_option: str, argv: list[str]) -> int:

@@ -1,11 +1,17 @@
 #!@PYTHON@ -IS
-"""The lab's nvidia-smi: eight NVIDIA H200, or what gpu.json beside it says.
+"""The lab's nvidia-smi: eight NVIDIA H200, or what gpu.json beside it says, used by the lab's own processes.
 
 Rule: it answers the queries below as the real one does and refuses everything else. Standard library only.
 
+A process uses GPU i by holding gpus/nvidia<i> (in the lab also /dev/nvidia<i>) open; its memory in MiB is the
+descriptor's position, and one at position 0 only looks. A copy that a fork made counts again. Pids are the host's, in
+a container too; there the real one cannot find their names, and neither does this.
+
 gpu.json (all optional): {"driver": "...", "devices": [{"memory_used_mib": 3, ...}],
 "processes": [{"gpu": 0, "pid": 17, "name": "python", "used_memory_mib": 900}], "mode": "hang" | "mismatch" | "none",
-"lost": [index, ...], "not_available": ["field", ...]}
+"lost": [index, ...], "not_available": ["field", ...], "processes_hidden": true}
+memory_used_mib: used by nobody who can be seen. processes: more of them. processes_hidden: none is listed, although
+their memory counts, which is what some drivers do in a container.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any, NoReturn
 
 LAB = "@LAB@"
@@ -51,6 +58,9 @@ APP_FIELDS = {
     "used_memory": "used_gpu_memory",
 }
 NOT_AVAILABLE = "[N/A]"
+NOT_FOUND = "[Not Found]"
+LOOP_OPTIONS = {"-l": 1.0, "--loop": 1.0, "-lms": 0.001, "--loop-ms": 0.001}
+"""Option -> the unit of its number in seconds."""
 
 
 def fail(code: int, text: str) -> NoReturn:
@@ -69,9 +79,56 @@ def read_state() -> dict[str, Any]:
             state: dict[str, Any] = json.load(stream)
     except FileNotFoundError:
         state = {}
+    state["processes"] = [*state.get("processes", []), *holders()]
     given = state.get("devices", [{}] * DEVICE_COUNT)
     state["devices"] = [device_facts(index, device, state) for index, device in enumerate(given)]
     return state
+
+
+def holders() -> list[dict[str, Any]]:
+    """The lab's processes on its GPUs."""
+    files = {}
+    for index in range(DEVICE_COUNT):
+        seen = os.stat(os.path.join(LAB, "gpus", "nvidia%d" % index))
+        files[(seen.st_dev, seen.st_ino)] = index
+    # In a container the host's /proc is shown there: the driver knows all processes, by the host's numbers.
+    driver_proc = os.path.join(LAB, "driver-proc")
+    inside = os.path.lexists(driver_proc + "/self")
+    proc = driver_proc if inside else "/proc"
+    found = []
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+        for gpu, mib in sorted(held_by("%s/%d" % (proc, pid), files).items()):
+            name = NOT_FOUND if inside else program(pid)
+            found.append({"gpu": gpu, "pid": pid, "name": name, "used_memory_mib": mib})
+    return found
+
+
+def held_by(process: str, files: dict[tuple[int, int], int]) -> dict[int, int]:
+    """GPU index -> MiB; a process that goes away or belongs to somebody else holds none."""
+    found: dict[int, int] = {}
+    try:
+        for name in os.listdir(process + "/fd"):
+            descriptor = "%s/fd/%s" % (process, name)
+            if "nvidia" not in os.readlink(descriptor):
+                continue
+            seen = os.stat(descriptor)
+            gpu = files.get((seen.st_dev, seen.st_ino))
+            if gpu is None:
+                continue
+            with open("%s/fdinfo/%s" % (process, name), encoding="ascii") as stream:
+                mib = int(stream.readline().split()[1])  # `pos:` is its first line
+            if mib > 0:
+                found[gpu] = max(mib, found.get(gpu, 0))
+    except OSError:
+        pass
+    return found
+
+
+def program(pid: int) -> str:
+    try:
+        return os.readlink("/proc/%d/exe" % pid)
+    except OSError:
+        return NOT_FOUND
 
 
 def device_facts(index: int, given: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
@@ -130,8 +187,6 @@ def refuse_lost(state: dict[str, Any], devices: list[dict[str, Any]]) -> None:
 def query(fields: str, layout: str, rows: list[dict[str, Any]], names: dict[str, str], absent: list[str]) -> None:
     """names: field as asked -> field as headed."""
     words = layout.split(",")
-    if words[0] != "csv" or not set(words[1:]) <= {"noheader", "nounits"}:
-        bad_arguments()
     asked = [field.strip() for field in fields.split(",")]
     for field in asked:
         if field not in names:
@@ -161,8 +216,8 @@ def parse(words: list[str]) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if name in ("-L", "--list-gpus") and not equals:
             name, value = "-L", ""
-        elif name in ("-i", "--id"):
-            name = "-i"
+        elif name in ("-i", "--id", *LOOP_OPTIONS):
+            name = "-i" if name == "--id" else name
             if not equals:
                 value = words.pop(0) if words else bad_arguments()
         elif name not in ("--query-gpu", "--query-compute-apps", "--format") or not value:
@@ -175,7 +230,36 @@ def parse(words: list[str]) -> dict[str, str]:
 
 
 def main() -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     options = parse(sys.argv[1:])
+    layout = options.get("--format", "csv").split(",")
+    if layout[0] != "csv" or not set(layout[1:]) <= {"noheader", "nounits"}:
+        bad_arguments()
+    pause_s = loop_s(options)
+    answer(options)
+    while pause_s is not None:
+        sys.stdout.flush()
+        time.sleep(pause_s)
+        if "--format" in options and "noheader" not in layout:
+            layout.append("noheader")
+            options["--format"] = ",".join(layout)
+        answer(options)
+    return 0
+
+
+def loop_s(options: dict[str, str]) -> float | None:
+    """Takes the option out. None: answer once."""
+    loops = [name for name in options if name in LOOP_OPTIONS]
+    if not loops:
+        return None
+    number = options.pop(loops[0])
+    if len(loops) > 1 or not number.isdigit() or int(number) == 0:
+        bad_arguments()
+    return int(number) * LOOP_OPTIONS[loops[0]]
+
+
+def answer(options: dict[str, str]) -> None:
+    """One round, or the end with the real one's words and code."""
     state = read_state()
     if state.get("mode") == "hang":
         signal.pause()
@@ -195,11 +279,11 @@ def main() -> int:
         query(options["--query-gpu"], options["--format"], devices, names, absent)
     elif asked == {"--query-compute-apps", "--format"}:
         shown = {device["index"]: device for device in devices}
-        rows = [app_facts(app, shown[app["gpu"]]) for app in state.get("processes", []) if app["gpu"] in shown]
+        listed = [] if state.get("processes_hidden") else state["processes"]
+        rows = [app_facts(app, shown[app["gpu"]]) for app in listed if app["gpu"] in shown]
         query(options["--query-compute-apps"], options["--format"], rows, APP_FIELDS, absent)
     else:
         bad_arguments()
-    return 0
 
 
 def app_facts(app: dict[str, Any], device: dict[str, Any]) -> dict[str, Any]:
