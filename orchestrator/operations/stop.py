@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.errors import DeadlineError
 from orchestrator.inventory.model import Target
-from orchestrator.operations.session import agent_session
+from orchestrator.operations.session import agent_session, who_asks
 from orchestrator.reports.stop import StopReport
 from orchestrator.transport.tracing import Trace
 
@@ -28,7 +28,7 @@ async def stop(
     # No lease: a stop must get through while somebody else's deploy or launch is under way; live.lock decides.
     async with agent_session(target, trace) as session:
         answer: dict[str, Any] = {}
-        async for reply in session.stream("stop_run", base=target.base, wait_s=timeout_s, kill=kill):
+        async for reply in session.stream("stop_run", base=target.base, wait_s=timeout_s, kill=kill, who=who_asks()):
             if not reply.final and on_event:
                 on_event(reply.header)
             answer = reply.header

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from orchestrator.ledger.journal import JournalEntry, unfinished_text
 from orchestrator.ledger.records import RunRecord
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
@@ -79,6 +80,8 @@ class StatusReport:
     gpu_error: str | None = None
     """Why there is no newer word of the GPUs."""
     failure: Failure | None = None
+    unfinished: JournalEntry | None = None
+    """The last thing that somebody began to change and that nobody finished."""
     last_lines: tuple[str, ...] = ()
     link: LinkFact = LinkFact()
 
@@ -96,6 +99,8 @@ def render_status(report: StatusReport) -> str:
         rows.insert(0, ("container", container_text(report.container)))
     if report.failure is not None and (report.run is None or report.failure.run_id != report.run.run_id):
         rows.append(("last failure", failure_text(report.failure, report.now_s)))
+    if report.unfinished is not None:
+        rows.append(("unfinished", unfinished_text(report.unfinished)))
     lines = [report.label, render_rows(rows, indent="  ")]
     if report.run:
         lines += [f"  note: {note}" for note in report.run.state.notes]

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import RunRecord, parse_run_record
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
@@ -65,6 +66,7 @@ def status_report(
         gpus_age_s=gpu.age_s,
         gpu_error=gpu.error,
         failure=_failure(facts, run, log_tail),
+        unfinished=parse_journal_entry(facts.get("unfinished")),
         last_lines=_last_lines(log_tail[-LAST_LINES_BYTES:]),
         link=link or LinkFact(),
     )

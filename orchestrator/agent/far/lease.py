@@ -59,6 +59,13 @@ def lease_release(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict
     return {"released": held is not None}
 
 
+def holder(base: str) -> Dict[str, Any] | None:
+    """{who, host, pid, since} of the lease on base if this agent holds it."""
+    with _held_lock:
+        held = _held.get(os.path.abspath(base))
+    return held[1] if held else None
+
+
 def require(base: str) -> None:
     """Raises OpError("no_lease") unless this agent holds the lease on base, and the lock file is still the same."""
     base = os.path.abspath(base)

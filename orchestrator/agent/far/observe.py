@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any, Dict, List, Tuple
 
-from . import live, process, records, session
+from . import journal, live, process, records, session
 from .cgroup import container_facts
 from .errors import OpError
 from .identity import boot_id, start_ticks
@@ -33,6 +33,7 @@ def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]
     run, tail = (None, b"") if run_id is None else _run(base, run_id, live_facts, int(params.get("log_tail_bytes", 0)))
     wanted = ((run or {}).get("spec") or {}).get("session")
     runs = records.run_ids(base)[-MAX_LISTED:]
+    unfinished = journal.unfinished(base)
     facts = {
         "now": time.time(),
         "boot_id": boot_id(),
@@ -44,6 +45,7 @@ def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]
         "release": release(base),
         "disk_free_bytes": disk_free_bytes(base),
         "runs": runs,
+        "unfinished": unfinished[-1] if unfinished else None,
     }
     if params.get("surroundings"):
         held = (live_facts["content"] or {}).get("run_id") if live_facts["held"] else None

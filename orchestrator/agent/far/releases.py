@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from . import live, records
+from . import journal, live, records
 from .blobs import sync_path
 from .channel import Channel
 from .errors import OpError
@@ -19,7 +19,7 @@ from .release_store import INCOMING, is_complete, newest_first, record_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
-    from typing import Any, Dict, List, Set
+    from typing import Any, Dict, Set
 
 STORE = "releases"
 CURRENT, PREVIOUS = "current", "previous"
@@ -33,10 +33,11 @@ def switch_current(params: Dict[str, Any], body: bytes, channel: Channel) -> Dic
         raise OpError("missing", "there is no complete release %s in %s" % (name, os.path.join(base, STORE)))
     before = linked_release(base, CURRENT)
     if before != name:
-        if before is not None:
-            _point(base, PREVIOUS, before)
-        _point(base, CURRENT, name)
-        sync_path(base)
+        with journal.begin(base, "switch", None, {"release": name, "from": before}):
+            if before is not None:
+                _point(base, PREVIOUS, before)
+            _point(base, CURRENT, name)
+            sync_path(base)
     return {"current": name, "previous": linked_release(base, PREVIOUS)}
 
 
@@ -63,19 +64,22 @@ def prune_releases(params: Dict[str, Any], body: bytes, channel: Channel) -> Dic
     pinned: Set[str | None] = {linked_release(base, CURRENT), linked_release(base, PREVIOUS), *params["in_use"]}
     pinned.add(_release_of_live_run(base))
     pinned.update(by_age[: int(params["keep"])])
-    removed: List[str] = []
-    for name in by_age:
-        if name in pinned:
-            continue
-        channel.check()
-        # Aside first: half a release must not keep a whole one's name.
-        os.makedirs(os.path.join(store, INCOMING), exist_ok=True)
-        aside = os.path.join(store, INCOMING, "removed-" + name)
-        os.rename(os.path.join(store, name), aside)
-        os.unlink(record_path(os.path.join(store, name)))
-        remove_below(store, aside)
-        removed.append(name)
-    return {"removed": removed, "kept": [name for name in by_age if name not in removed]}
+    going = [name for name in by_age if name not in pinned]
+    if going:
+        with journal.begin(base, "prune", None, {"releases": going}, required=False):
+            for name in going:
+                channel.check()
+                _remove(store, name)
+    return {"removed": going, "kept": [name for name in by_age if name not in going]}
+
+
+def _remove(store: str, name: str) -> None:
+    """Aside first: half a release must not keep a whole one's name."""
+    os.makedirs(os.path.join(store, INCOMING), exist_ok=True)
+    aside = os.path.join(store, INCOMING, "removed-" + name)
+    os.rename(os.path.join(store, name), aside)
+    os.unlink(record_path(os.path.join(store, name)))
+    remove_below(store, aside)
 
 
 def _release_of_live_run(base: str) -> str | None:

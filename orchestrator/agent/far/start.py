@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List
 
-from . import live, records, session
+from . import journal, live, records, session
 from .errors import OpError
 from .install import install_library
 from .records import Record, contract
@@ -49,9 +49,11 @@ def start_run(params: Record, body: bytes, channel: Any) -> Record:
         if live.is_held(base):
             return {"started": False, "reason": "busy", "live": live.facts(base)}
         record = _run_record(params, folder)
-        note = _begin(base, folder, record)
-        until = time.monotonic() + float(params.get("start_s", START_DEADLINE_S))
-        outcome = _outcome(base, folder, record, until)
+        with _journal_entry(base, record) as entry:
+            note = _begin(base, folder, record)
+            until = time.monotonic() + float(params.get("start_s", START_DEADLINE_S))
+            outcome = _outcome(base, folder, record, until)
+            entry.note(started=outcome["started"], pid=outcome.get("pid"))
     finally:
         os.close(starting)
     if outcome["started"]:
@@ -117,6 +119,21 @@ def resolve_python(argv: List[str], python: Any, path: str) -> List[str]:
     return argv if shutil.which("python", path=path) else ["python3", *argv[1:]]
 
 
+def _journal_entry(base: str, record: Record) -> journal.Entry:
+    """Raises OpError("disk_full") or OpError("start_failed")."""
+    try:
+        who = record.get("launched_by")
+        detail = {"run_id": record["run_id"], "release": os.path.basename(str(record["release"]))}
+        return journal.begin(base, "launch", str(who) if who else None, detail)
+    except OSError as error:
+        raise _start_failed(error, base, record) from error
+
+
+def _start_failed(error: Exception, where: str, record: Record) -> OpError:
+    kind = "disk_full" if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) else "start_failed"
+    return OpError(kind, "run %s could not be started: %s" % (record["run_id"], error), where)
+
+
 def _begin(base: str, folder: str, record: Record) -> str | None:
     """Folder and wrapper; see _start_wrapper. Raises OpError; what a full disk left half done is taken away."""
     try:
@@ -126,8 +143,7 @@ def _begin(base: str, folder: str, record: Record) -> str | None:
         with contextlib.suppress(OSError):
             if os.path.isdir(folder) and records.claim(folder):
                 shutil.rmtree(folder, ignore_errors=True)
-        kind = "disk_full" if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) else "start_failed"
-        raise OpError(kind, "run %s could not be started: %s" % (record["run_id"], error), folder) from error
+        raise _start_failed(error, folder, record) from error
 
 
 def _make_folder(folder: str, record: Record) -> None:

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Callable, List
 
-from . import live, process, records
+from . import journal, live, process, records
 from .errors import OpError
 from .records import Record, contract
 
@@ -59,7 +59,7 @@ class RunProcesses:
 
 
 def stop_run(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, run_id (None: the live run), wait_s, kill.
+    """params: base, run_id (None: the live run), wait_s, kill, who (`ann@laptop`, for the journal).
 
     Events: {"phase": "asked", pid}, {"phase": "waiting", status} when status.json changes, {"phase": "killing", still}.
     {"stopped": true, run_id, was: "running"|"ended"|"none", exit, killed: [...]} or
@@ -72,15 +72,24 @@ def stop_run(params: Record, body: bytes, channel: Any) -> Record:
     run = RunProcesses(base, str(run_id))
     if run.ended():
         return {"stopped": True, "was": "ended", "run_id": run_id, "exit": run.exit_record(), "killed": []}
+    kill = bool(params.get("kill"))
+    # A full disk must not keep it from being stopped.
+    entry = journal.begin(base, "stop", params.get("who"), {"run_id": run_id, "kill": kill}, required=False)
+    with entry:
+        answer = _stop(run, channel, float(params["wait_s"]), kill)
+        entry.note(stopped=answer["stopped"])
+    return answer
+
+
+def _stop(run: RunProcesses, channel: Any, wait_s: float, kill: bool) -> Record:
     _ask(run, channel)
-    wait_s = float(params["wait_s"])
-    if not _wait(run, channel, run.ended, wait_s) and not params.get("kill"):
+    if not _wait(run, channel, run.ended, wait_s) and not kill:
         still = [process.describe(stat) for stat in run.living()]
-        return {"stopped": False, "run_id": run_id, "still": still, "exit": run.exit_record()}
+        return {"stopped": False, "run_id": run.run_id, "still": still, "exit": run.exit_record()}
     killed = [] if run.ended() else _kill(run, channel)
     still = [process.describe(stat) for stat in run.living()]
-    answer = {"stopped": not still, "was": "running", "run_id": run_id, "exit": run.exit_record(), "killed": killed}
-    return dict(answer, still=still)
+    ended = {"was": "running", "run_id": run.run_id, "exit": run.exit_record(), "killed": killed}
+    return dict(ended, stopped=not still, still=still)
 
 
 def _ask(run: RunProcesses, channel: Any) -> None:
