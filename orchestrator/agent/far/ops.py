@@ -36,6 +36,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "lease_release": ("lease", "lease_release"),
     "lease_assert": ("lease", "lease_assert"),
     "find_failure": ("failure", "find_failure"),
+    "cache_stats": ("cache", "cache_stats"),
     "journal_begin": ("journal", "journal_begin"),
     "journal_end": ("journal", "journal_end"),
     "journal_entries": ("journal", "journal_entries"),
