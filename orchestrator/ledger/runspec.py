@@ -35,10 +35,11 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, object]:
     return settings
 
 
-def cache_folders(target: Target, payload: Payload) -> dict[str, str]:
+def cache_folders(target: Target, payload: Payload | None) -> dict[str, str]:
     """Environment variable -> folder; always all three, so that no default below /tmp is ever used unnoticed."""
     live = f"{target.base}/caches/live"
-    return {variable: getattr(payload.caches, kind) or f"{live}/{kind}" for kind, variable in CACHE_VARIABLES.items()}
+    named = {kind: getattr(payload.caches, kind) if payload else None for kind in CACHE_VARIABLES}
+    return {variable: named[kind] or f"{live}/{kind}" for kind, variable in CACHE_VARIABLES.items()}
 
 
 def build_run_spec(

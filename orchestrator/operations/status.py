@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.runspec import cache_folders
 from orchestrator.operations.session import agent_session
 from orchestrator.probes.gpu import FIELDS
 from orchestrator.transport.tracing import Trace
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from orchestrator.reports.status import StatusReport
 
 LOG_TAIL_BYTES = 256 * 1024
+CACHE_S = 1.0
+"""Counting goes on for so long; a larger cache is said to be at least what was counted."""
 GPU_DEADLINE_S = 10.0
 GPU_QUESTION = {
     "argv": ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"],
@@ -24,14 +27,16 @@ GPU_QUESTION = {
 async def status(target: Target, *, trace: Trace | None = None) -> StatusReport:
     """Raises what connecting raises. A GPU that cannot be asked is part of the answer."""
     async with agent_session(target, trace) as session:
-        asked, facts, _ = await asyncio.gather(
+        asked, facts, cache, _ = await asyncio.gather(
             session.request("run_batch", commands=[GPU_QUESTION]),  # first: it takes longest
             session.request("run_facts", base=target.base, log_tail_bytes=LOG_TAIL_BYTES, surroundings=True),
+            session.request("cache_stats", folders=cache_folders(target, target.payload), max_s=CACHE_S),
             asyncio.to_thread(_import_report),
         )
     from orchestrator.reports.status_facts import gpu_answer, status_report
 
-    return status_report(target, facts.header, facts.body, gpu_answer(asked.header["results"][0]))
+    told = {**facts.header, "cache": cache.header}
+    return status_report(target, told, facts.body, gpu_answer(asked.header["results"][0]))
 
 
 def _import_report() -> None:

@@ -32,6 +32,8 @@ class CacheFolder:
 @dataclass(frozen=True)
 class CompileCache:
     folders: tuple[CacheFolder, ...]
+    counted_at: float | None = None
+    """Unix time, the target's clock."""
 
     @property
     def bytes(self) -> int | None:
@@ -84,7 +86,7 @@ def parse_cache_stats(answer: object) -> CompileCache | None:
                     unreadable=as_int(raw.get("unreadable")) or 0,
                 )
             )
-    return CompileCache(tuple(found)) if found else None
+    return CompileCache(tuple(found), as_float(as_mapping(answer).get("counted_at"))) if found else None
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

@@ -42,6 +42,8 @@ class CacheFact:
     """Compiled graphs."""
     age_s: float | None = None
     """Counting takes a while, so it is done rarely: this long ago."""
+    complete: bool = True
+    """False: the counting was stopped; there is more."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ def render_status(report: StatusReport) -> str:
     rows = [("run", _run_text(report)), *_training_rows(report)]
     rows += [("session", _session_text(report.run)), ("release", _release_text(report))]
     rows += [("GPUs", _gpu_text(report)), ("disk", f"{bytes_text(report.disk_free_bytes)} free")]
+    if report.cache is not None:
+        rows.append(("cache", cache_text(report.cache)))
     if report.container is not None:
         rows.insert(0, ("container", container_text(report.container)))
     if report.failure is not None and (report.run is None or report.failure.run_id != report.run.run_id):
@@ -120,6 +124,15 @@ def container_text(container: ContainerFact) -> str:
     if container.cpu_limit_cores is not None:
         parts.append(f"{container.cpu_limit_cores:g} CPUs")
     return ", ".join(parts)
+
+
+def cache_text(cache: CacheFact) -> str:
+    """`353.1 MB, 4120 compiled graphs`"""
+    if cache.bytes is None:
+        return "empty"
+    least = "" if cache.complete else "at least "
+    graphs = "" if cache.entries is None else f", {cache.entries} compiled graph{'' if cache.entries == 1 else 's'}"
+    return f"{least}{bytes_text(cache.bytes)}{graphs}"
 
 
 def failure_text(failure: Failure, now_s: float | None) -> str:

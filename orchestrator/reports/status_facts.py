@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import RunRecord, parse_run_record
+from orchestrator.probes.compile_cache import parse_cache_stats
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
 from orchestrator.probes.log import Traceback, find_traceback
@@ -20,7 +21,7 @@ from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.throughput import Throughput, merge, read_tail
 from orchestrator.probes.training import RunPhase, compile_progress, how_it_ended, parse_exit
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str
-from orchestrator.reports.status import Failure, LinkFact, StatusReport
+from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusReport
 
 LAST_LINES = 5
 LAST_LINES_BYTES = 16 * 1024
@@ -45,7 +46,8 @@ def status_report(
     throughput: Throughput | None = None,
     link: LinkFact | None = None,
 ) -> StatusReport:
-    """facts, log_tail: the answer of run_facts, or what the agent's watch has told so far. throughput: measured by
+    """facts, log_tail: the answer of run_facts, or what the agent's watch has told so far; its `cache` is the answer
+    of cache_stats. throughput: measured by
     whoever sees the log grow; otherwise what its end says."""
     run = parse_run_record(facts)
     now_s = as_float(facts.get("now"))
@@ -62,6 +64,7 @@ def status_report(
         throughput=throughput,
         release=as_str(facts.get("release")),
         disk_free_bytes=as_int(facts.get("disk_free_bytes")),
+        cache=_cache(facts.get("cache"), now_s),
         gpus=gpu.gpus,
         gpus_age_s=gpu.age_s,
         gpu_error=gpu.error,
@@ -82,6 +85,14 @@ def gpu_answer(smi: Mapping[str, Any]) -> GpuWord:
         return GpuWord(None, "nvidia-smi is not installed", None)
     said = smi["stderr"] or smi["stdout"] or f"nvidia-smi: exit code {smi['exit_code']}"
     return GpuWord(None, one_line(said), None)
+
+
+def _cache(stats: object, now_s: float | None) -> CacheFact | None:
+    cache = parse_cache_stats(stats)
+    if cache is None:
+        return None
+    age_s = None if now_s is None or cache.counted_at is None else max(0.0, now_s - cache.counted_at)
+    return CacheFact(bytes=cache.bytes, entries=cache.entries, age_s=age_s, complete=cache.complete)
 
 
 def _failure(facts: Mapping[str, Any], run: RunRecord | None, log_tail: bytes) -> Failure | None:

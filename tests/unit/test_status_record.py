@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 
-from orchestrator.reports.status import StatusReport, status_record
+from orchestrator.reports.status import CacheFact, StatusReport, render_status, status_record
 
 REPORT = StatusReport(target="ct200", label="ct200", now_s=1.5)
 
@@ -15,3 +15,13 @@ def test_json_holds_no_word_that_strict_readers_refuse() -> None:
     record = status_record(replace(REPORT, now_s=math.nan, disk_free_bytes=7))
     assert json.loads(json.dumps(record, allow_nan=False))["now_s"] is None
     assert record["disk_free_bytes"] == 7
+
+
+def test_the_cache_is_a_line_that_never_claims_more_than_was_counted() -> None:
+    def line(cache: CacheFact) -> str:
+        (found,) = [line for line in render_status(replace(REPORT, cache=cache)).splitlines() if "cache" in line]
+        return " ".join(found.split()[1:])
+
+    assert line(CacheFact(353_100_000, 4120)) == "353 MB, 4120 compiled graphs"
+    assert line(CacheFact(925_000, 1, complete=False)) == "at least 925 kB, 1 compiled graph"
+    assert line(CacheFact(7, None)) == "7 B" and line(CacheFact(None, None)) == "empty"

@@ -21,9 +21,10 @@ GRAPHS = "fxgraph"
 
 
 def cache_stats(params: Dict[str, Any], body: bytes, channel: Any) -> Dict[str, Any]:
-    """folders: {name: absolute path}, max_files, max_s (for all of them together). {"folders": as `measure` tells}."""
+    """folders: {name: absolute path}, max_files, max_s (for all of them together).
+    {"folders": as `measure` tells, "counted_at"}."""
     max_files, max_s = int(params.get("max_files", MAX_FILES)), float(params.get("max_s", MAX_S))
-    return {"folders": measure(params["folders"], max_files, max_s, channel.check)}
+    return {"folders": measure(params["folders"], max_files, max_s, channel.check), "counted_at": time.time()}
 
 
 def measure(
