@@ -22,6 +22,10 @@ EXIT_CODES = {
     "disk_full": PreflightError.exit_code,
     "start_failed": PreflightError.exit_code,
     "conflict": PreflightError.exit_code,
+    "bad_folder": PreflightError.exit_code,
+    "damaged": PreflightError.exit_code,
+    "not_empty": PreflightError.exit_code,
+    "other_layout": PreflightError.exit_code,
     "io": PreflightError.exit_code,
 }
 

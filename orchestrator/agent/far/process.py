@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from .identity import boot_id, start_ticks
 
@@ -100,14 +100,6 @@ def command_line(pid: int) -> List[str]:
         return []
 
 
-def carries_variable(pid: int, name: str, value: str) -> bool:
-    """Was it started with this environment variable? False also where that cannot be read."""
-    try:
-        return os.fsencode("%s=%s" % (name, value)) in _read("/proc/%d/environ" % pid).split(b"\0")
-    except OSError:
-        return False
-
-
 def oom_kills(pid: int | str = "self") -> int | None:
     """How many processes of the cgroup of `pid` were killed for want of memory, since the cgroup was made."""
     try:
@@ -167,9 +159,26 @@ def same_boot(identity: Identity) -> bool:
 
 def processes_with(variable: str, value: str) -> List[Stat]:
     """The living processes that were started with this environment variable, without our own."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-    stats = [read_stat(pid) for pid in pids if carries_variable(pid, variable, value)]
-    return [stat for stat in stats if stat is not None and not stat.dead]
+    return [stat for stat, found in values_of(variable) if found == value]
+
+
+def values_of(variable: str) -> List[Tuple[Stat, str]]:
+    """Every living process that was started with this environment variable, without our own, and its value."""
+    found = []
+    start = os.fsencode(variable + "=")
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            # Before the environment: a number that is given away between the two then fails on the start time.
+            stat = read_stat(int(name))
+            if stat is None or stat.dead:
+                continue
+            for word in _read("/proc/%s/environ" % name).split(b"\0"):
+                if word.startswith(start):
+                    found.append((stat, os.fsdecode(word[len(start) :])))
+                    break
+    return found
 
 
 def describe(stat: Stat) -> Dict[str, Any]:
@@ -186,20 +195,20 @@ def describe(stat: Stat) -> Dict[str, Any]:
 # Signals. Each returns whether the signal was sent.
 
 
-def send_signal(identity: Identity, number: int) -> bool:
-    """To this very process. Raises PermissionError."""
+def send_signal(identity: Identity, number: int, check: Callable[[], bool] = lambda: True) -> bool:
+    """To this very process, if `check` also holds then. Raises PermissionError."""
     pid = int(identity["pid"])
     if not hasattr(os, "pidfd_open"):  # before Python 3.9
-        return is_alive(identity) and _kill(os.kill, pid, number)
+        return is_alive(identity) and check() and _kill(os.kill, pid, number)
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     except OSError:  # an old kernel, or a sandbox without it
-        return is_alive(identity) and _kill(os.kill, pid, number)
+        return is_alive(identity) and check() and _kill(os.kill, pid, number)
     try:
         # Checked after opening: from here on the handle cannot come to mean another process.
-        if not is_alive(identity):
+        if not is_alive(identity) or not check():
             return False
         signal.pidfd_send_signal(handle, number)
         return True

@@ -33,9 +33,13 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 def run_folder(base: str, run_id: Any) -> str:
     """Raises OpError("bad_request") for a name that could lead elsewhere."""
-    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+    if not is_run_id(run_id):
         raise OpError("bad_request", "not a run id: %r" % (run_id,))
-    return os.path.join(base, RUNS, run_id)
+    return os.path.join(base, RUNS, str(run_id))
+
+
+def is_run_id(name: Any) -> bool:
+    return isinstance(name, str) and _RUN_ID.fullmatch(name) is not None
 
 
 def base_folder(params: Record) -> str:

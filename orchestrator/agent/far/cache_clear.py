@@ -1,0 +1,287 @@
+"""Op cache_clear: set the live compile caches aside as a snapshot, one rename a folder; nothing is deleted.
+
+Order: the intent is on disk before the first rename; then every folder leaves its place (in constant time); then
+what could not be renamed over (another file system) is copied and verified; then the snapshot is described and
+gets its name. Whoever finds an intent finishes it: each step can be taken again.
+Rule: never the only copy: a folder that was copied is removed only once the copy holds the same files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from typing import Any, Callable, Dict, List
+
+from . import lease, live, records
+from .errors import OpError
+from .files import remove_below
+from .manifest import ManifestError
+from .records import Record, contract
+from .scan import scan_fit
+from .snapshots import (
+    INTENT,
+    MAKING,
+    MANIFEST,
+    SCHEMA,
+    SEEDED,
+    SNAPSHOTS,
+    snapshot_folder,
+    unfinished,
+    write_files,
+)
+
+TURN_S = 8.0
+"""How long a start that is under way may take before this says busy."""
+
+NOTHING: Record = {"snapshot": None, "bytes": 0, "files": 0, "odd": [], "kept": []}
+
+
+def cache_clear(params: Record, body: bytes, channel: Any) -> Record:
+    """params: base, folders {cache: absolute path}, who. Needs the lease on base.
+
+    {"snapshot": name or None (the caches were empty), "bytes", "files", "odd": [what could not be described],
+    "kept": [folders beside their old place], "finished": [names of earlier clears that were cut short]}
+    Raises OpError: busy (a run is live or starting), bad_folder, no_lease, io.
+    """
+    base = records.base_folder(params)
+    lease.require(base)
+    folders = check_folders(base, params["folders"])
+    with nothing_starts(base):
+        finished = [_finish(base, name, channel.check) for name in unfinished(base)]
+        there = {kind: path for kind, path in separate(folders).items() if holds_something(path)}
+        if there:
+            name = _new_name(base)
+            _write_intent(base, name, there, folders, params)
+            _set_aside(base, name)
+    done = _describe(base, name, channel.check) if there else dict(NOTHING)
+    return dict(done, finished=[earlier["snapshot"] for earlier in finished if earlier["snapshot"]])
+
+
+@contextlib.contextmanager
+def nothing_starts(base: str) -> Any:
+    """No run is live, and none can start, within the block. Raises OpError("busy")."""
+    starting = live.acquire_start(base, TURN_S)
+    if starting is None:
+        raise OpError("busy", "a run is being started on %s" % base)
+    try:
+        if live.is_held(base):
+            run_id = (live.read_content(base) or {}).get("run_id") or "unknown"
+            raise OpError("busy", "run %s is live and uses the caches; nothing was changed" % run_id)
+        yield
+    finally:
+        os.close(starting)
+
+
+def check_folders(base: str, folders: Dict[str, str]) -> Dict[str, str]:
+    """Raises OpError("bad_folder") for what one rename cannot, or must not, set aside."""
+    for kind, path in folders.items():
+        if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/":
+            raise OpError("bad_folder", "the %s cache %r is not an absolute path to a folder" % (kind, path))
+        real = os.path.realpath(path)
+        if os.path.realpath(base) == real or os.path.realpath(base).startswith(real + "/"):
+            raise OpError("bad_folder", "the %s cache %s holds all of %s" % (kind, path, base))
+        if os.path.islink(path):
+            raise OpError("bad_folder", "the %s cache %s is a link, and links are not followed" % (kind, path), real)
+        if os.path.ismount(path):
+            raise OpError("bad_folder", "the %s cache %s is a mount point and cannot be renamed" % (kind, path))
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise OpError("bad_folder", "the %s cache %s is not a folder" % (kind, path))
+    return dict(folders)
+
+
+def separate(folders: Dict[str, str]) -> Dict[str, str]:
+    """Without those that lie in another one, or are the same: they go where that goes."""
+    return {kind: path for kind, path in folders.items() if kind not in nested(folders)}
+
+
+def nested(folders: Dict[str, str]) -> Dict[str, str]:
+    """Cache -> where it lies within the snapshot, for a cache within another one's folder."""
+    found = {}
+    kinds = list(folders)
+    for number, kind in enumerate(kinds):
+        for other in kinds:
+            same = folders[kind] == folders[other]
+            if folders[kind].startswith(folders[other] + "/") or (same and kinds.index(other) < number):
+                found[kind] = other + folders[kind][len(folders[other]) :]
+                break
+    return found
+
+
+def holds_something(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(True for _ in entries)
+    except FileNotFoundError:
+        return False
+
+
+def beside(path: str, name: str) -> str:
+    return "%s.orch-aside-%s" % (path, name)
+
+
+# The steps.
+
+
+def _write_intent(base: str, name: str, there: Dict[str, str], folders: Dict[str, str], params: Record) -> None:
+    making = os.path.join(base, SNAPSHOTS, MAKING + name)
+    os.makedirs(making, mode=0o700)
+    intent = {
+        "name": name,
+        "at": time.time(),
+        "who": params.get("who"),
+        "why": params.get("why"),
+        "folders": there,
+        "nested": nested(folders),
+        "runs": _users(base, folders),
+        "seeded": records.read_record(base, SEEDED),
+    }
+    records.write_record(making, INTENT, intent)
+    records.sync_folder(os.path.dirname(making))
+
+
+def _set_aside(base: str, name: str) -> None:
+    """Every cache leaves its place: into the snapshot, or beside itself where a rename cannot reach the snapshot."""
+    making = os.path.join(base, SNAPSHOTS, MAKING + name)
+    for kind, path in (records.read_record(making, INTENT) or {})["folders"].items():
+        inside = os.path.join(making, kind)
+        if os.path.lexists(inside) or os.path.lexists(beside(path, name)) or not holds_something(path):
+            continue
+        try:
+            os.rename(path, inside)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            os.rename(path, beside(path, name))
+        records.sync_folder(os.path.dirname(path))
+        records.sync_folder(making)
+
+
+def _describe(base: str, name: str, check: Callable[[], None]) -> Record:
+    """Fetch what was left beside, describe all of it, give it its name."""
+    making = os.path.join(base, SNAPSHOTS, MAKING + name)
+    intent = records.read_record(making, INTENT) or {}
+    kept = [path for kind, path in intent["folders"].items() if not _fetch(making, kind, path, check)]
+    kinds = [kind for kind in intent["folders"] if os.path.isdir(os.path.join(making, kind))]
+    if not kinds:  # cut short before the first rename, and nothing is there any more
+        remove_below(os.path.dirname(making), making)
+        return dict(NOTHING)
+    files, files_sha256, odd = write_files(making, kinds, check)
+    sizes = {kind: sum(entry.size for entry in entries) for kind, entries in files.items()}
+    counts = {kind: sum(1 for entry in entries if entry.sha256) for kind, entries in files.items()}
+    manifest = {
+        "schema": SCHEMA,
+        "name": name,
+        "made_at": intent["at"],
+        "who": intent.get("who"),
+        "why": intent.get("why"),
+        "runs": intent.get("runs"),
+        "seeded": intent.get("seeded"),
+        "folders": {k: {"path": intent["folders"][k], "bytes": sizes[k], "files": counts[k]} for k in kinds},
+        "nested": intent.get("nested"),
+        "files_sha256": files_sha256,
+        "odd": odd,
+        "kept": [beside(path, name) for path in kept],
+    }
+    records.write_record(making, MANIFEST, manifest)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(base, SEEDED))
+    os.rename(making, snapshot_folder(base, name))
+    records.sync_folder(os.path.dirname(making))
+    answer = {"snapshot": name, "bytes": sum(sizes.values()), "files": sum(counts.values()), "odd": odd}
+    return dict(answer, kept=manifest["kept"])
+
+
+def _fetch(making: str, kind: str, path: str, check: Callable[[], None]) -> bool:
+    """Copy a folder that lies beside its old place into the snapshot, compare, remove it. False: it is kept."""
+    name = os.path.basename(making)[len(MAKING) :]
+    aside, copied = beside(path, name), "%s.orch-copied-%s" % (path, name)
+    remove_below(os.path.dirname(path), copied)
+    if not os.path.isdir(aside):
+        return True
+    inside = os.path.join(making, kind)
+    told, odd = scan_fit(aside, (), check=check)
+    if not os.path.isdir(inside):
+        partial = inside + ".partial"
+        remove_below(making, partial)
+        shutil.copytree(aside, partial, symlinks=True, ignore=_special)
+        _sync_tree(partial)
+        if scan_fit(partial, (), check=check)[0] != told:
+            raise OpError("io", "the copy of %s is not what it was copied from; both are kept" % aside)
+        os.rename(partial, inside)
+        records.sync_folder(making)
+    elif scan_fit(inside, (), check=check)[0] != told:
+        raise OpError("io", "%s and its copy differ; both are kept" % aside, inside)
+    if odd:
+        return False
+    os.rename(aside, copied)  # under a name that says it may go, since removing can be cut short too
+    remove_below(os.path.dirname(path), copied)
+    return True
+
+
+def _special(folder: str, names: List[str]) -> List[str]:
+    """Sockets and pipes have no content; reading one could wait for ever."""
+    paths = [os.path.join(folder, name) for name in names]
+    return [
+        os.path.basename(path)
+        for path in paths
+        if not (os.path.islink(path) or os.path.isfile(path) or os.path.isdir(path))
+    ]
+
+
+def _finish(base: str, name: str, check: Callable[[], None]) -> Record:
+    """A clear that was cut short: what it had not set aside yet is set aside now. Raises OpError("io")."""
+    making = os.path.join(base, SNAPSHOTS, MAKING + name)
+    if records.read_record(making, INTENT) is None:
+        with contextlib.suppress(OSError):  # cut short before anything was moved
+            for leftover in os.listdir(making):
+                os.unlink(os.path.join(making, leftover))
+            os.rmdir(making)
+            return dict(NOTHING)
+        raise OpError("io", "%s holds files and says not what they are; it was left alone" % making)
+    try:
+        _set_aside(base, name)
+        return _describe(base, name, check)
+    except (KeyError, ManifestError) as error:
+        raise OpError("io", "%s cannot be finished: %s" % (making, error)) from error
+
+
+def _users(base: str, folders: Dict[str, str]) -> List[str]:
+    """The runs since the last snapshot that were told to use one of these folders."""
+    since = 0.0
+    for name in os.listdir(os.path.join(base, SNAPSHOTS)):
+        at = (records.read_record(os.path.join(base, SNAPSHOTS, name), MANIFEST) or {}).get("made_at")
+        since = max(since, at if isinstance(at, float) else 0.0)
+    users = []
+    for run_id in records.run_ids(base):
+        spec = records.read_record(os.path.join(base, records.RUNS, run_id), contract.RUN_SPEC) or {}
+        told = set((spec.get("environment") or {}).values())
+        if float(spec.get("created_at") or 0.0) > since and told & set(folders.values()):
+            users.append(run_id)
+    return users
+
+
+def _new_name(base: str) -> str:
+    """`20261129-181500`, UTC: sorts by time."""
+    stem = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    names = [stem] + ["%s-%d" % (stem, number) for number in range(2, 1000)]
+    for name in names:
+        making = os.path.join(base, SNAPSHOTS, MAKING + name)
+        if not os.path.lexists(making) and not os.path.lexists(snapshot_folder(base, name)):
+            return name
+    raise OpError("io", "there are a thousand snapshots of this second")
+
+
+def _sync_tree(folder: str) -> None:
+    for top, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(top, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+        records.sync_folder(top)

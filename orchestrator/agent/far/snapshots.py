@@ -1,0 +1,140 @@
+"""Kept copies of the compile caches: <base>/caches/snapshots/<name>/, one folder for each cache, and what is in them.
+
+manifest.json: when, who, the runs that used it, where each cache was, sizes. files.json: every file with its hash.
+Rule: a folder got its name by rename after all of it was there and described; nothing here writes into a snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import Any, Callable, Dict, List, Tuple
+
+from . import records
+from .errors import OpError
+from .manifest import DIR, Entry, ManifestError, check_entries, parse
+from .records import Record
+from .scan import hash_file, scan_fit, walk
+
+SNAPSHOTS = "caches/snapshots"
+SEEDED = "caches/seeded.json"
+"""Which snapshot the live caches were made from: {snapshot, at}."""
+MANIFEST = "manifest.json"
+FILES = "files.json"
+INTENT = "intent.json"
+MAKING = ".making-"
+SCHEMA = 1
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+Files = Dict[str, Tuple[Entry, ...]]
+"""Cache (`inductor`, ...) -> its entries."""
+
+
+def snapshot_folder(base: str, name: Any) -> str:
+    """Raises OpError("bad_request") for a name that could lead elsewhere."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise OpError("bad_request", "not the name of a snapshot: %r" % (name,))
+    return os.path.join(base, SNAPSHOTS, name)
+
+
+def list_snapshots(params: Record, body: bytes, channel: Any) -> Record:
+    """params: base. {"snapshots": [{name, manifest}], oldest first, "unfinished": [names of clears that were cut
+    short], "seeded": {snapshot, at} or None}."""
+    base = records.base_folder(params)
+    found = [
+        {"name": name, "manifest": records.read_record(os.path.join(base, SNAPSHOTS, name), MANIFEST)}
+        for name in _names(base)
+        if _NAME.fullmatch(name)
+    ]
+    return {"snapshots": found, "unfinished": unfinished(base), "seeded": records.read_record(base, SEEDED)}
+
+
+def snapshot_verify(params: Record, body: bytes, channel: Any) -> Record:
+    """params: base, name. {"damaged": [cache/name, ...]}: missing, changed or added since. Raises OpError: missing."""
+    folder = snapshot_folder(records.base_folder(params), params.get("name"))
+    return {"damaged": damaged(folder, read_files(folder), channel.check)}
+
+
+def unfinished(base: str) -> List[str]:
+    return [name[len(MAKING) :] for name in _names(base) if name.startswith(MAKING)]
+
+
+def read_manifest(folder: str) -> Record:
+    """Raises OpError: missing, damaged."""
+    manifest = records.read_record(folder, MANIFEST)
+    if manifest is None:
+        raise OpError("missing", "there is no snapshot %s" % os.path.basename(folder), folder)
+    if manifest.get("schema") != SCHEMA or not isinstance(manifest.get("folders"), dict):
+        raise OpError("damaged", "snapshot %s is damaged: %s" % (os.path.basename(folder), MANIFEST))
+    return manifest
+
+
+def read_files(folder: str) -> Files:
+    """Raises OpError: missing, damaged."""
+    manifest = read_manifest(folder)
+    try:
+        with open(os.path.join(folder, FILES), "rb") as stream:
+            data = stream.read()
+        if hashlib.sha256(data).hexdigest() != manifest["files_sha256"]:
+            raise ValueError("its hash is not the recorded one")
+        return {kind: check_entries(parse(rows)) for kind, rows in json.loads(data.decode("ascii")).items()}
+    except (OSError, ValueError, KeyError, ManifestError) as error:
+        name = os.path.basename(folder)
+        raise OpError("damaged", "snapshot %s is damaged: %s" % (name, FILES), str(error)) from error
+
+
+def write_files(folder: str, kinds: List[str], check: Callable[[], None]) -> Tuple[Files, str, List[str]]:
+    """Describe what is there: (entries, hash of files.json, names of what cannot be described). Raises OSError."""
+    files: Files = {}
+    odd: List[str] = []
+    for kind in kinds:
+        files[kind], strange = scan_fit(os.path.join(folder, kind), (), check=check)
+        odd += [kind + "/" + name for name in strange]
+    rows = {kind: [list(entry) for entry in entries] for kind, entries in files.items()}
+    data = json.dumps(rows, separators=(",", ":")).encode("ascii")
+    with open(os.path.join(folder, FILES), "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return files, hashlib.sha256(data).hexdigest(), odd
+
+
+def damaged(folder: str, files: Files, check: Callable[[], None]) -> List[str]:
+    """What is not as files.json has it, as `cache/name`; what it could not describe is no damage."""
+    odd = set(read_manifest(folder).get("odd") or [])
+    wrong: List[str] = []
+    for kind, entries in files.items():
+        top = os.path.join(folder, kind)
+        try:
+            found = {entry.path for entry in walk(top, (), odd=[], check=check)}
+        except OSError:
+            wrong.append(kind)
+            continue
+        wrong += [kind + "/" + entry.path for entry in entries if not _as_described(top, entry, check)]
+        added = found - {entry.path for entry in entries}
+        wrong += sorted(kind + "/" + path for path in added if kind + "/" + path not in odd)
+    return wrong
+
+
+def _as_described(top: str, entry: Entry, check: Callable[[], None]) -> bool:
+    path = os.path.join(top, entry.path)
+    try:
+        if entry.kind == DIR:
+            return os.path.isdir(path) and not os.path.islink(path)
+        if entry.target:
+            there = os.readlink(path)
+            return entry.target in (there, os.path.relpath(there, os.path.dirname(path)) if there[0] == "/" else there)
+        return hash_file(path, check=check) == (entry.sha256, entry.size)
+    except (OSError, ManifestError):
+        return False
+
+
+def _names(base: str) -> List[str]:
+    """Names begin with the time they were made."""
+    try:
+        return sorted(os.listdir(os.path.join(base, SNAPSHOTS)))
+    except FileNotFoundError:
+        return []
