@@ -15,7 +15,7 @@ import shutil
 import time
 from typing import Any, Callable, Dict, List
 
-from . import lease, live, records
+from . import journal, lease, live, records
 from .errors import OpError
 from .files import remove_below
 from .manifest import ManifestError
@@ -49,14 +49,16 @@ def cache_clear(params: Record, body: bytes, channel: Any) -> Record:
     base = records.base_folder(params)
     lease.require(base)
     folders = check_folders(base, params["folders"])
-    with nothing_starts(base):
-        finished = [_finish(base, name, channel.check) for name in unfinished(base)]
-        there = {kind: path for kind, path in separate(folders).items() if holds_something(path)}
-        if there:
-            name = _new_name(base)
-            _write_intent(base, name, there, folders, params)
-            _set_aside(base, name)
-    done = _describe(base, name, channel.check) if there else dict(NOTHING)
+    with journal.begin(base, "clear_cache", params.get("who"), {}) as entry:
+        with nothing_starts(base):
+            finished = [_finish(base, name, channel.check) for name in unfinished(base)]
+            there = {kind: path for kind, path in separate(folders).items() if holds_something(path)}
+            if there:
+                name = _new_name(base)
+                _write_intent(base, name, there, folders, params)
+                _set_aside(base, name)
+                entry.note(snapshot=name)
+        done = _describe(base, name, channel.check) if there else dict(NOTHING)
     return dict(done, finished=[earlier["snapshot"] for earlier in finished if earlier["snapshot"]])
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Tuple
 
-from . import lease, records
+from . import journal, lease, records
 from .cache_clear import check_folders, holds_something, nested, nothing_starts, separate
 from .errors import OpError
 from .files import remove_below
@@ -36,7 +36,7 @@ def cache_seed(params: Record, body: bytes, channel: Any) -> Record:
     targets = {kind: path for kind, path in separate(folders).items() if kind in files}
     if sorted(targets) != sorted(files) or nested(folders) != read_manifest(source).get("nested"):
         raise OpError("other_layout", "snapshot %s was made of other cache folders" % params["name"])
-    with nothing_starts(base):
+    with nothing_starts(base), journal.begin(base, "seed_cache", None, {"snapshot": params["name"]}):
         for kind, path in targets.items():
             if holds_something(path):
                 raise OpError("not_empty", "the %s cache %s is not empty" % (kind, path))
