@@ -88,6 +88,9 @@ class Status:
     """Unix time."""
     phase_started_at: Optional[float] = None
     """Unix time: since when the phase has been this one."""
+    compile_done: Optional[int] = None
+    """While compiling: graphs that are done. A long start that gets on is then told from one that hangs."""
+    compile_total: Optional[int] = None
     schema: int = SCHEMA_VERSION
 
 

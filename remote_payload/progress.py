@@ -33,6 +33,10 @@ class Progress:
     def phase(self, name: str, detail: Optional[str] = None) -> None:
         self._update(force=True, phase=name, detail=detail)
 
+    def compiling(self, done: int, total: int) -> None:
+        """Before each graph that is compiled; `done` are compiled already."""
+        self._update(force=True, phase="compiling", detail=None, compile_done=done, compile_total=total)
+
     def detail(self, detail: str) -> None:
         self._update(detail=detail)
 

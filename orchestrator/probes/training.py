@@ -52,6 +52,8 @@ class TrainingStatus:
     detail: str | None
     updated_at: float | None
     phase_started_at: float | None = None
+    compile_done: int | None = None
+    compile_total: int | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ def parse_status(record: object) -> TrainingStatus | None:
         detail=None if detail is None else one_line(detail),
         updated_at=as_float(raw.get("updated_at")),
         phase_started_at=as_float(raw.get("phase_started_at")),
+        compile_done=as_int(raw.get("compile_done")),
+        compile_total=as_int(raw.get("compile_total")),
     )
 
 
@@ -121,10 +125,13 @@ def compile_progress(status: TrainingStatus | None, now_s: float | None) -> Comp
     """None when it does not say that it compiles. now_s: the clock that wrote the status."""
     if status is None or status.phase != "compiling":
         return None
-    counted = _COUNTED.search(status.detail or "")
     elapsed_s = None
     if now_s is not None and status.phase_started_at is not None:
         elapsed_s = max(0.0, now_s - status.phase_started_at)
+    done, total = status.compile_done, status.compile_total
+    if done is not None and total is not None:
+        return CompileProgress(min(done + 1, total), total, elapsed_s)
+    counted = _COUNTED.search(status.detail or "")  # said in words only
     if counted is None:
         return CompileProgress(None, None, elapsed_s)
     return CompileProgress(int(counted["number"]), int(counted["total"]), elapsed_s)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.probes.training import parse_status
-from orchestrator.reports.status import render_training, result_lines
+from orchestrator.reports.status import result_lines
 from orchestrator.reports.table import short
+from orchestrator.reports.training import render_training
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput
-from orchestrator.probes.training import CompileProgress, RunPhase, TrainingStatus, how_it_ended
-from orchestrator.reports.table import DASH, bytes_text, duration_text, rate_text, render_rows, short
+from orchestrator.probes.training import CompileProgress, RunPhase, how_it_ended
+from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
+from orchestrator.reports.training import STALE_S, progress_parts
 
 SCHEMA = "orch.status/2"
 
@@ -95,7 +96,7 @@ class StatusReport:
 
 def render_status(report: StatusReport) -> str:
     rows = [("run", _run_text(report)), *_training_rows(report)]
-    rows += [("session", _session_text(report.run)), ("release", _release_text(report))]
+    rows += [("session", session_text(report.run)), ("release", release_text(report))]
     rows += [("GPUs", _gpu_text(report)), ("disk", f"{bytes_text(report.disk_free_bytes)} free")]
     if report.cache is not None:
         rows.append(("cache", cache_text(report.cache)))
@@ -141,37 +142,51 @@ def failure_text(failure: Failure, now_s: float | None) -> str:
 
 
 def _run_text(report: StatusReport) -> str:
+    return " ".join([report.run.run_id, ", ".join(how_it_goes(report))]) if report.run else "none yet"
+
+
+def how_it_goes(report: StatusReport) -> list[str]:
+    """Of the run that is shown; empty without one."""
     run = report.run
     if run is None:
-        return "none yet"
+        return []
     state = run.state
     if state.phase is RunPhase.RUNNING:
-        took = _since(report.now_s, run.created_at)
-        return f"{run.run_id} running for {took} (pid {state.pid if state.pid is not None else DASH})"
+        pid = DASH if state.pid is None else state.pid
+        return [f"running for {_since(report.now_s, run.created_at)} (pid {pid})"]
     if state.phase is RunPhase.ENDED and state.exit:
         took = _since(state.exit.ended_at, state.exit.started_at)
         ago = _since(report.now_s, state.exit.ended_at)
         how = "ended well" if state.exit.succeeded else f"failed: {how_it_ended(state.exit)}"
         if state.stop_asked and not state.exit.succeeded:
             how = f"was stopped ({how_it_ended(state.exit)})"
-        return f"{run.run_id} {how}, after {took}, {ago} ago"
-    return f"{run.run_id} {state.phase.value}: {'; '.join(state.evidence)}"
+        return [how, f"after {took}", f"{ago} ago"]
+    return [f"{state.phase.value}: {'; '.join(state.evidence)}"]
 
 
 def _since(later: float | None, earlier: float | None) -> str:
     return duration_text(later - earlier) if later is not None and earlier is not None else DASH
 
 
+def progress_of(report: StatusReport) -> list[str]:
+    """How the training of the run that is shown goes, or went."""
+    run = report.run
+    if run is None:
+        return []
+    over = run.state.phase not in (RunPhase.RUNNING, RunPhase.STARTING)
+    parts = progress_parts(run.status, report.throughput, report.compiling, over=over)
+    if not over and run.status and run.status.updated_at and report.now_s:
+        age_s = report.now_s - run.status.updated_at
+        parts += [f"said {duration_text(age_s)} ago"] if age_s > STALE_S else []
+    return parts
+
+
 def _training_rows(report: StatusReport) -> list[tuple[str, str]]:
     run = report.run
     if run is None:
         return []
-    rows = []
-    if run.status is not None:
-        text = render_training(run.status)
-        if run.state.phase is RunPhase.RUNNING and report.now_s and run.status.updated_at:
-            text += f" (said {_since(report.now_s, run.status.updated_at)} ago)"
-        rows.append(("training", text))
+    parts = progress_of(report)
+    rows = [("training", ", ".join(parts))] if parts else []
     for number, line in enumerate(result_lines(run.result)):
         rows.append(("" if number else "result", line))
     if run.last_checkpoint:
@@ -179,23 +194,7 @@ def _training_rows(report: StatusReport) -> list[tuple[str, str]]:
     return rows
 
 
-def render_training(status: TrainingStatus) -> str:
-    """`training, step 120/700, loss 1.234, 12.3 Ktok/s, ETA 2 min 3 s`. What is not known is left out."""
-    parts = [status.phase or "running"]
-    if status.step is not None:
-        parts.append(f"step {status.step}" + (f"/{status.total_steps}" if status.total_steps is not None else ""))
-    if status.loss is not None:
-        parts.append(f"loss {status.loss:.3f}")
-    if status.tokens_per_s is not None:
-        parts.append(rate_text(status.tokens_per_s))
-    if status.eta_s is not None and status.phase == "training":
-        parts.append(f"ETA {duration_text(status.eta_s)}")
-    if status.detail:
-        parts.append(status.detail)
-    return ", ".join(parts)
-
-
-def _session_text(run: RunRecord | None) -> str:
+def session_text(run: RunRecord | None) -> str:
     if run is None or run.session is None:
         return DASH
     session = run.session
@@ -204,7 +203,7 @@ def _session_text(run: RunRecord | None) -> str:
     return f"{session.name}: orch attach" if session.present else f"{session.name}: closed"
 
 
-def _release_text(report: StatusReport) -> str:
+def release_text(report: StatusReport) -> str:
     if report.release is None:
         return "nothing deployed"
     current = report.release.rsplit("/", 1)[-1]

@@ -101,7 +101,7 @@ def test_json_of_status_and_hosts_can_be_relied_on(place: Place) -> None:
     place.ok("deploy")
     place.ok("launch", "--wait", "end")
     status = place.status()
-    assert status["schema"] == 1
+    assert status["schema"] == "orch.status/2"
     assert status["run"]["state"]["exit"]["exit_code"] == 0
     assert status["run"]["result"] == {"reached": 3}
     assert [gpu["memory_used_mib"] for gpu in status["gpus"]] == [0] * 8

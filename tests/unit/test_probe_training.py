@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.ledger.records import parse_run_record
-from orchestrator.probes.training import RunPhase, judge_run, parse_status, signal_name
+from orchestrator.probes.training import (
+    CompileProgress,
+    RunPhase,
+    compile_progress,
+    judge_run,
+    parse_status,
+    signal_name,
+)
 
 WHO = {"boot_id": "b", "init_start_ticks": 7, "pid": 10, "start_ticks": 5}
 EXIT = {"exit_code": 0, "signal": None, "start_error": None, "started_at": 1.0, "ended_at": 2.0, "oom_kills": 0}
@@ -159,3 +166,15 @@ def test_any_facts_are_survived(run, live):
     json.dumps(told)
     judge_run(told)
     parse_run_record(told)
+
+
+def test_compiling_is_counted_and_timed():
+    said = {"phase": "compiling", "phase_started_at": 100.0, "compile_done": 2, "compile_total": 8}
+    assert compile_progress(parse_status(said), 350.0) == CompileProgress(3, 8, 250.0)
+    assert compile_progress(parse_status({**said, "compile_done": 8}), 350.0) == CompileProgress(8, 8, 250.0)
+    assert compile_progress(parse_status({"phase": "compiling", "detail": "graph 3 of 8"}), None) == CompileProgress(
+        3, 8, None
+    )
+    assert compile_progress(parse_status({"phase": "compiling"}), 1.0) == CompileProgress(None, None, None)
+    assert compile_progress(parse_status({**said, "phase": "training"}), 350.0) is None, "it is over"
+    assert compile_progress(parse_status({**said, "compile_done": "2"}), 350.0) == CompileProgress(None, None, 250.0)
