@@ -132,6 +132,11 @@ class AgentSession:
                 # In the background: the block may be left because this very task was cancelled.
                 self._spawn(self._post({"id": exchange.request_id, "type": "cancel"}, b""))
 
+    @property
+    def lost(self) -> str | None:
+        """Why there is no agent any more, in half a sentence; None while there is one."""
+        return self._lost
+
     def stderr_text(self) -> str:
         """The last of what the agent, or its interpreter, complained about."""
         return self._stderr.decode("utf-8", "replace").strip()

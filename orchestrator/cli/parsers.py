@@ -90,6 +90,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     status = command("status", "what runs, how it goes, how the last run ended")
     selectors(status)
     status.add_argument("--json", action="store_true")
+    status.add_argument("--watch", action="store_true", help="go on until Ctrl-C, also when the link comes and goes")
 
     logs = command("logs", "show a run's log")
     logs.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the live or last one)")

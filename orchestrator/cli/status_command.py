@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
+from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
@@ -18,6 +20,8 @@ if TYPE_CHECKING:  # `status` imports it while it waits for the answers
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
+    if arguments.watch:
+        return _watch(targets, arguments, output)
     seen: list[StatusReport] = []
 
     async def work(target: Target) -> StatusReport:
@@ -36,6 +40,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if seen and not arguments.json:
         output.next_step(_next(seen[0]))
     return code
+
+
+def _watch(targets: Sequence[Target], arguments: argparse.Namespace, output: Output) -> int:
+    from orchestrator.cli.watching import watch_as_json
+
+    if len(targets) != 1:
+        names = ", ".join(target.name for target in targets)
+        raise UsageError("--watch takes one target", evidence=names, way_out=f"orch status --watch {targets[0].name}")
+    if not arguments.json:
+        raise UsageError("--watch needs --json", way_out="orch status --watch --json")
+    return watch_as_json(targets[0], output)
 
 
 def _next(report: StatusReport) -> str:

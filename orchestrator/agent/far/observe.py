@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple, Union
 
 from . import journal, live, process, records, session
 from .cgroup import container_facts
@@ -21,6 +21,8 @@ from .records import Record, contract
 MAX_TAIL_BYTES = 8 * 1024 * 1024
 MAX_LISTED = 500
 POLL_S = 0.1
+
+Reader = Callable[[str, str], Union[Record, None]]
 
 
 def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]:
@@ -41,7 +43,7 @@ def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]
         "booted_at": process.booted_at(),
         "live": live_facts,
         "run": run,
-        "session": _session(base, wanted),
+        "session": session_facts(base, wanted, session.look(base, str(wanted)) if wanted else None),
         "release": release(base),
         "disk_free_bytes": disk_free_bytes(base),
         "runs": runs,
@@ -67,44 +69,51 @@ def list_runs(params: Record, body: bytes, channel: Any) -> Record:
 
 
 def _run(base: str, run_id: Any, live_facts: Record, tail_bytes: int) -> Tuple[Record, bytes]:
+    run = recorded_run(base, run_id, live_facts)
+    log, tail = _log(os.path.join(run["folder"], contract.RUN_LOG), tail_bytes)
+    more = {"oom_kills": process.oom_kills(), "strays": strays(run), "log": log}
+    return dict(run, checkpoints=checkpoints(run["folder"]), **more), tail
+
+
+def recorded_run(base: str, run_id: Any, live_facts: Record, read: Reader = records.read_record) -> Record:
+    """What its records say, and whether those live who they name. Raises OpError("missing")."""
     folder = records.run_folder(base, run_id)
     if not os.path.isdir(folder):
         raise OpError("missing", "there is no run %s" % run_id, folder)
-    spec = records.read_record(folder, contract.RUN_SPEC)
+    spec = read(folder, contract.RUN_SPEC)
     if spec and "environment" in spec:
         # Values may be secrets: the names are enough for whoever looks.
-        spec["environment"] = sorted(spec["environment"])
-    wrapper = records.read_record(folder, contract.WRAPPER) or {}
+        spec = dict(spec, environment=sorted(spec["environment"]))
+    wrapper = read(folder, contract.WRAPPER) or {}
     content = live_facts.get("content") or {}
     mine = content if content.get("run_id") == run_id else {}
     wrapper_identity = wrapper.get("wrapper") or mine.get("wrapper")
-    training = records.training_identity(base, folder, live_facts)
+    training = records.training_identity(base, folder, live_facts, read)
     recorded = training or wrapper_identity
-    log, tail = _log(os.path.join(folder, contract.RUN_LOG), tail_bytes)
-    known = [identity["pid"] for identity in (wrapper_identity, training) if identity]
-    strays = [p for p in records.processes_of_run(folder) if p.pid not in known]
-    run = {
+    return {
         "id": run_id,
         "folder": folder,
         "spec": spec,
         "wrapper": wrapper or None,
-        "exit": records.read_record(folder, contract.EXIT),
-        "stop": records.read_record(folder, contract.STOP),
-        "status": records.read_record(folder, contract.STATUS),
-        "result": records.read_record(folder, contract.RESULT),
-        "runtime": records.read_record(folder, contract.RUNTIME),
+        "exit": read(folder, contract.EXIT),
+        "stop": read(folder, contract.STOP),
+        "status": read(folder, contract.STATUS),
+        "result": read(folder, contract.RESULT),
+        "runtime": read(folder, contract.RUNTIME),
         "wrapper_alive": process.is_alive(wrapper_identity),
         "training_alive": process.is_alive(training),
+        "wrapper_pid": wrapper_identity["pid"] if wrapper_identity else None,
         "training_pid": training["pid"] if training else None,
         "same_boot": process.same_boot(recorded) if recorded else None,
         "recorded": recorded,
         "claimed": os.path.exists(os.path.join(folder, records.CLAIM)),
-        "oom_kills": process.oom_kills(),
-        "strays": [process.describe(stat) for stat in strays],
-        "log": log,
-        "checkpoints": checkpoints(folder),
     }
-    return run, tail
+
+
+def strays(run: Record) -> List[Record]:
+    """What was started as part of this run and lives, without its wrapper and its first process. Reads all of /proc."""
+    known = (run["wrapper_pid"], run["training_pid"])
+    return [process.describe(stat) for stat in records.processes_of_run(run["folder"]) if stat.pid not in known]
 
 
 def checkpoints(folder: str) -> List[Dict[str, Any]]:
@@ -139,12 +148,11 @@ def _log(path: str, tail_bytes: int) -> Tuple[Record | None, bytes]:
     return {"size": found.st_size, "mtime": found.st_mtime, "tail_offset": offset}, tail
 
 
-def _session(base: str, wanted: Any) -> Record:
-    if not wanted:
-        return {"wanted": None, "present": None, "attached": None, "note": None, "attach": None}
-    seen = session.look(base, str(wanted))
+def session_facts(base: str, wanted: Any, seen: session.SessionFacts | None) -> Record:
+    """seen: what tmux said of it; None: nobody has asked."""
+    seen = seen or session.SessionFacts(None, None, None)
     attach = session.attach_argv(base, str(wanted)) if seen.present else None
-    return dict(seen._asdict(), wanted=wanted, attach=attach)
+    return dict(seen._asdict(), wanted=wanted or None, attach=attach)
 
 
 def release(base: str) -> str | None:
@@ -179,7 +187,7 @@ def wait_run(params: Record, body: bytes, channel: Any) -> Record:
         channel.check()
         held = live.is_held(base) and (live.read_content(base) or {}).get("run_id") == os.path.basename(folder)
         exit_record = records.read_record(folder, contract.EXIT)  # after the lock: it is written before that is freed
-        stamp = _stamp(os.path.join(folder, contract.STATUS))
+        stamp = file_stamp(os.path.join(folder, contract.STATUS))
         if stamp != seen:
             seen, status = stamp, records.read_record(folder, contract.STATUS)
             channel.emit({"status": status})
@@ -212,7 +220,7 @@ def _step(status: Record | None) -> int:
     return step if isinstance(step, int) else -1
 
 
-def _stamp(path: str) -> Tuple[int, int] | None:
+def file_stamp(path: str) -> Tuple[int, int] | None:
     try:
         found = os.stat(path)
     except OSError:

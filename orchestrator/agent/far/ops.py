@@ -27,6 +27,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "run_facts": ("observe", "run_facts"),
     "list_runs": ("observe", "list_runs"),
     "wait_run": ("observe", "wait_run"),
+    "watch": ("watch", "watch"),
     "stop_run": ("stop", "stop_run"),
     "run_leftovers": ("leftovers", "run_leftovers"),
     "gpu_holders": ("gpu_holders", "gpu_holders"),

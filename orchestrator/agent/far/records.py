@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import re
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Union
 
 try:
     from . import contract as contract  # type: ignore[attr-defined]
@@ -138,9 +138,11 @@ def latest_run(base: str, live: Record) -> str | None:
     return None
 
 
-def training_identity(base: str, folder: str, live: Record) -> Record | None:
+def training_identity(
+    base: str, folder: str, live: Record, read: Callable[[str, str], Union[Record, None]] = read_record
+) -> Record | None:
     """Who the training's first process is or was: wrapper.json, else what live.lock says of the same run."""
-    for source in (read_record(folder, contract.WRAPPER), live.get("content")):
+    for source in (read(folder, contract.WRAPPER), live.get("content")):
         if source and source.get("run_id") == os.path.basename(folder) and source.get("training"):
             return dict(source["training"])
     return None

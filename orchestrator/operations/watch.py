@@ -1,0 +1,154 @@
+"""A target's status again and again over one connection, which may be lost and come back.
+
+Rule: what was told is shown with its age until something newer is. A host key that changed and a login that is
+refused end the watch; whatever may pass is tried again, after pauses that grow to LONGEST_PAUSE_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.agent.errors import AgentOpError
+from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError, UnreachableError
+from orchestrator.inventory.model import Target
+from orchestrator.operations.session import agent_session
+from orchestrator.probes.gpu import FIELDS
+from orchestrator.reports.status import LinkFact, StatusReport
+from orchestrator.reports.told import KEPT_LOG_BYTES, Told
+from orchestrator.transport.tracing import Trace
+
+INTERVAL_S = 1.0
+GPU_INTERVAL_S = 2
+AGEING_S = 1.0
+"""At least so often there is a report, so that the age moves."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+STEADY_S = 10.0
+"""A connection that held for so long was a good one: the pauses begin anew."""
+GPU_QUESTION = {
+    "argv": ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"],
+    "columns": len(FIELDS),
+    "interval_s": GPU_INTERVAL_S,
+}
+PASSING = (UnreachableError, ContainerError, OutcomeUnknownError, DeadlineError)
+
+Connect = Callable[[], AbstractAsyncContextManager[AgentSession]]
+
+
+async def watch(
+    target: Target, run_id: str | None = None, *, interval_s: float = INTERVAL_S, trace: Trace | None = None
+) -> AsyncGenerator[StatusReport]:
+    """One report a frame, and at least one in AGEING_S; never ends by itself. run_id None: the live or newest run,
+    also one that is started later. Until the first report it raises what connecting raises."""
+    async with aclosing(Watch(target, run_id, lambda: agent_session(target, trace), interval_s).reports()) as reports:
+        async for report in reports:
+            yield report
+
+
+class Watch:
+    """Use `reports`. Clock (monotonic, seconds), sleep and chance (0 to 1) are given for tests."""
+
+    def __init__(
+        self,
+        target: Target,
+        run_id: str | None,
+        connect: Connect,
+        interval_s: float = INTERVAL_S,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._question: dict[str, Any] = {
+            "base": target.base,
+            "run_id": run_id,
+            "interval_s": interval_s,
+            "gpu": GPU_QUESTION,
+        }
+        self._connect = connect
+        self._clock = clock
+        self._sleep = sleep
+        self._chance = chance
+        self._told = Told(target, clock)
+        self._report: StatusReport | None = None
+        self._told_s = 0.0
+        self._why: str | None = None
+        """None: connected."""
+        self._since_s = clock()
+        self._changed = asyncio.Event()
+
+    async def reports(self) -> AsyncGenerator[StatusReport]:
+        following = asyncio.create_task(self._follow())
+        following.add_done_callback(lambda _: self._changed.set())
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AGEING_S):
+                        await self._changed.wait()
+                self._changed.clear()
+                if following.done():
+                    following.result()
+                if self._report is not None:
+                    yield replace(self._report, link=self._link())
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    def _link(self) -> LinkFact:
+        now = self._clock()
+        return LinkFact(self._why is None, now - self._since_s, self._why, now - self._told_s)
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            began = self._clock()
+            try:
+                await self._one_connection()
+            except PASSING as error:
+                if self._report is None:
+                    raise
+                self._lost(error.what)
+            failures = 0 if self._told_s - began > STEADY_S else failures + 1
+            await self._sleep(pause_s(failures, self._chance()))
+
+    async def _one_connection(self) -> None:
+        """Returns when what was a good connection is lost. Raises what connecting raises, and AgentOpError."""
+        async with self._connect() as session:
+            try:
+                async with aclosing(session.stream("watch", log_tail_bytes=KEPT_LOG_BYTES, **self._question)) as frames:
+                    async for frame in frames:
+                        self._take(self._told.take(frame.header, frame.body))
+            except OutcomeUnknownError:
+                if self._report is None:
+                    raise
+                self._lost(f"{session.label}: {session.lost}")  # nothing was under way: we only look
+            except AgentOpError as error:
+                if error.kind != "cancelled" or self._report is None:
+                    raise
+                self._lost(f"{session.label}: the agent was told to end")
+
+    def _take(self, report: StatusReport) -> None:
+        self._report = report
+        self._told_s = self._clock()
+        if self._why is not None:
+            self._why, self._since_s = None, self._told_s
+        self._changed.set()
+
+    def _lost(self, why: str) -> None:
+        if self._why is None:
+            self._since_s = self._clock()
+        self._why = why
+        self._changed.set()
+
+
+def pause_s(failures: int, chance: float) -> float:
+    """Doubles with each failure, and is spread, so that many watchers do not come back at once."""
+    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 10))
+    return longest * (0.5 + 0.5 * chance)
