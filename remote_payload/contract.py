@@ -7,6 +7,7 @@ checkpoint on SIGTERM loses nothing at `orch stop`.
 The run's folder (environment variable ORCH_RUN_DIR):
 
     run.json         orch        what to run: the run spec, written once, before the start
+    fingerprint.json orch        what the run started from (release, packages, driver, limits), before the start
     run.log          wrapper     stdout and stderr of the training, appended
     wrapper.json     wrapper     who runs it: boot id, pids, start times
     exit.json        wrapper     how it ended, written once, by rename
@@ -36,6 +37,7 @@ RUN_DIR_VARIABLE = "ORCH_RUN_DIR"
 RUN_ID_VARIABLE = "ORCH_RUN_ID"
 
 RUN_SPEC = "run.json"
+FINGERPRINT = "fingerprint.json"
 RUN_LOG = "run.log"
 WRAPPER = "wrapper.json"
 EXIT = "exit.json"

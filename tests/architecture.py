@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": {"errors", "inventory", "transport", "container"},
 }
 _BELOW_OPERATIONS = set(ALLOWED) - {"far", "lab"}
-ALLOWED["operations"] = _BELOW_OPERATIONS
+ALLOWED["operations"] = _BELOW_OPERATIONS | {"orchestrator"}  # its version, for records
 ALLOWED["playbook"] = _BELOW_OPERATIONS | {"operations"}
 ALLOWED["cli"] = _BELOW_OPERATIONS | {"operations", "playbook", "lab", "orchestrator"}
 ALLOWED["orchestrator"] = {"cli"}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator import __version__
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import (
     BusyError,
@@ -25,6 +26,7 @@ from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import find_checkpoint
 from orchestrator.operations.session import agent_session, release_lease, require_payload, take_lease, who_asks
+from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.log import find_traceback
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
 from orchestrator.probes.training import how_it_ended, parse_exit
@@ -78,10 +80,10 @@ async def launch(
     payload = require_payload(target)
     async with agent_session(target, trace) as session:
         await take_lease(session, target)
-        facts = await _preflight(session, target, payload)
+        facts, observed = await _preflight(session, target, payload)
         if on_starting:
             on_starting()
-        report = await _start(session, target, payload, facts, request)
+        report = await _start(session, target, payload, facts, observed, request)
         # Whoever waits for the end must not keep others from `orch stop`.
         await release_lease(session, target)
         if on_started:
@@ -94,15 +96,17 @@ async def launch(
     return report
 
 
-async def _preflight(session: AgentSession, target: Target, payload: Payload) -> Preflight:
-    """Raises BusyError for a live run, PreflightError naming every problem at once."""
+async def _preflight(session: AgentSession, target: Target, payload: Payload) -> tuple[Preflight, dict[str, Any]]:
+    """And what of it belongs into the fingerprint, as it was said.
+
+    Raises BusyError for a live run, PreflightError naming every problem at once."""
     answer, state = await asyncio.gather(
         session.request(
             "preflight",
             base=target.base,
             python=payload.python,
             tmux_wanted=payload.session is not None,
-            devices=payload.devices,
+            nvidia_smi=list(QUESTION) if payload.devices else None,
             paths=[path for path in (payload.data, payload.model) if path],
             timeout_s=60.0,
         ),
@@ -118,7 +122,7 @@ async def _preflight(session: AgentSession, target: Target, payload: Payload) ->
             evidence="\n".join(problem.text for problem in found),
             way_out="\n".join(dict.fromkeys(problem.way_out for problem in found if problem.way_out)),
         )
-    return facts
+    return facts, {"orch_version": __version__, **{name: answer.header[name] for name in ("python", "nvidia_smi")}}
 
 
 def _busy(target: Target, run_id: str) -> BusyError:
@@ -130,7 +134,12 @@ def _busy(target: Target, run_id: str) -> BusyError:
 
 
 async def _start(
-    session: AgentSession, target: Target, payload: Payload, facts: Preflight, request: LaunchRequest
+    session: AgentSession,
+    target: Target,
+    payload: Payload,
+    facts: Preflight,
+    observed: Mapping[str, Any],
+    request: LaunchRequest,
 ) -> LaunchReport:
     now_s = time.time()
     run_id = new_run_id(now_s, secrets.token_hex(2))
@@ -155,6 +164,7 @@ async def _start(
         environment={**payload.variables, **cache_folders(target, payload)},
         session=payload.session,
         python=payload.python,
+        observed=observed,
         watch_s=INSTANT_FAILURE_WATCH_S,
         timeout_s=60.0,
     )

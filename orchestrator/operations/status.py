@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.runspec import cache_folders
 from orchestrator.operations.session import agent_session
-from orchestrator.probes.gpu import FIELDS
+from orchestrator.probes.gpu import QUESTION
 from orchestrator.transport.tracing import Trace
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ CACHE_S = 1.0
 """Counting goes on for so long; a larger cache is said to be at least what was counted."""
 GPU_DEADLINE_S = 10.0
 GPU_QUESTION = {
-    "argv": ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"],
+    "argv": list(QUESTION),
     "timeout_s": GPU_DEADLINE_S,
 }
 

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 
 FIELDS = ("index", "name", "memory.total", "memory.used", "utilization.gpu")
+QUESTION = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
+"""argv: the one way in which it is asked for the GPUs."""
 
 _NUMBER = re.compile(r"[0-9]{1,12}")
 _ABSENT = re.compile(r"\[.*\]|N/A|ERR!|\(null\)|")

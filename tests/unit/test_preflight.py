@@ -16,6 +16,7 @@ def test_facts_of_this_machine(tmp_path):
     found = preflight.preflight(params, b"", None)
     assert found["python"]["version"] == ".".join(map(str, sys.version_info[:3]))
     assert found["python"]["error"] is None
+    assert any(os.path.isdir(os.path.join(path, "pytest")) for path in found["python"]["site_folders"])
     assert found["paths"] == {"/": True, "/no": False}
     assert found["disk"]["free_bytes"] > 0 and found["memory"]["total_bytes"] > 0
     assert found["tmux"] is None and found["nvidia_smi"] is None and not found["live"]["held"]
@@ -31,7 +32,7 @@ def smi(tmp_path, monkeypatch, script):
     program.write_text("#!/bin/sh\n" + script)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return preflight.preflight({"base": str(tmp_path), "devices": 8}, b"", None)["nvidia_smi"]
+    return preflight.preflight({"base": str(tmp_path), "nvidia_smi": ["nvidia-smi", "-q"]}, b"", None)["nvidia_smi"]
 
 
 def test_what_nvidia_smi_says_is_kept_as_it_is(tmp_path, monkeypatch):

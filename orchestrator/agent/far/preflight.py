@@ -6,6 +6,7 @@ Rule: facts, no judgement, and every program that is asked has a deadline: nvidi
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import threading
@@ -17,23 +18,31 @@ from .records import Record
 
 PYTHON_DEADLINE_S = 20.0
 SMI_DEADLINE_S = 20.0
-SMI_FIELDS = "index,name,memory.total,memory.used,utilization.gpu"
 
-PYTHON_QUESTION = "import sys; print('%d.%d.%d' % sys.version_info[:3]); print(sys.prefix); print(sys.executable)"
+PYTHON_QUESTION = """
+import json, os, site, sys
+print('%d.%d.%d' % sys.version_info[:3]); print(sys.prefix); print(sys.executable)
+folders = [path for path in sys.path if path.endswith('-packages')]
+if sys.prefix == sys.base_prefix and os.path.isdir(site.getusersitepackages()):
+    folders.insert(0, site.getusersitepackages())
+print(json.dumps(folders))
+"""
+"""Asked with -I, which leaves out the user's own packages; the training will see them unless its Python is a venv's."""
 
 
 def preflight(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, python (or None), tmux_wanted, devices (None or 0: nvidia-smi is not asked), paths (list).
+    """params: base, python (or None), tmux_wanted, nvidia_smi (the argv; None: it is not asked), paths (list).
 
-    python: {path, version, prefix, executable, error}; tmux: {path, version, error} or None; nvidia_smi: {csv, error,
-    exit_code} or None; paths: {path: exists}; disk: {free_bytes, free_inodes}; shm_free_bytes; memory; live.
+    python: {path, version, prefix, executable, site_folders, error}; tmux: {path, version, error} or None;
+    nvidia_smi: {csv, error, exit_code} or None; paths: {path: exists}; disk: {free_bytes, free_inodes};
+    shm_free_bytes; memory; live.
     """
     base = records.base_folder(params)
     return {
         "live": live.facts(base),
         "python": _python(params.get("python")),
         "tmux": _tmux() if params.get("tmux_wanted") else None,
-        "nvidia_smi": _nvidia_smi() if params.get("devices") else None,
+        "nvidia_smi": _nvidia_smi(list(params["nvidia_smi"])) if params.get("nvidia_smi") else None,
         "disk": _disk(base),
         "shm_free_bytes": _disk("/dev/shm")["free_bytes"],
         "memory": parse_meminfo(_text("/proc/meminfo")),
@@ -44,14 +53,15 @@ def preflight(params: Record, body: bytes, channel: Any) -> Record:
 
 def _python(wanted: Any) -> Record:
     path = shutil.which(str(wanted)) if wanted else shutil.which("python") or shutil.which("python3")
-    about: Record = {"path": path, "version": None, "prefix": None, "executable": None, "error": None}
+    about: Record = {"path": path, "version": None, "prefix": None, "executable": None}
+    about.update(site_folders=None, error=None)
     if path is None:
         return dict(about, error="there is no %s" % (wanted or "python or python3 on PATH"))
     code, out, error = ask([path, "-I", "-c", PYTHON_QUESTION], PYTHON_DEADLINE_S)
     lines = out.splitlines()
-    if code != 0 or len(lines) != 3:
+    if code != 0 or len(lines) != 4:
         return dict(about, error=error or out or "exit code %s" % code)
-    return dict(about, version=lines[0], prefix=lines[1], executable=lines[2])
+    return dict(about, version=lines[0], prefix=lines[1], executable=lines[2], site_folders=json.loads(lines[3]))
 
 
 def _tmux() -> Record:
@@ -63,11 +73,11 @@ def _tmux() -> Record:
     return {"path": path, "version": version, "error": None if code == 0 else error or out}
 
 
-def _nvidia_smi() -> Record:
-    path = shutil.which("nvidia-smi")
+def _nvidia_smi(argv: List[str]) -> Record:
+    path = shutil.which(argv[0])
     if path is None:
         return {"csv": None, "exit_code": None, "error": "nvidia-smi is not installed"}
-    code, out, error = ask([path, "--query-gpu=" + SMI_FIELDS, "--format=csv,noheader,nounits"], SMI_DEADLINE_S)
+    code, out, error = ask([path, *argv[1:]], SMI_DEADLINE_S)
     # It says many of its errors on stdout.
     return {"csv": out, "exit_code": code, "error": None if code == 0 else (error or out or "exit code %s" % code)}
 

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List
 
-from . import journal, live, records, session
+from . import fingerprint, journal, live, records, session
 from .errors import OpError
 from .install import install_library
 from .records import Record, contract
@@ -32,7 +32,8 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 def start_run(params: Record, body: bytes, channel: Any) -> Record:
     """params: base, run_id, spec (the payload's part of run.json), argv, cwd, environment, release, session (name
-    or None), python (replaces a first word `python`), watch_s (how long an early end is waited for), start_s.
+    or None), python (replaces a first word `python`), watch_s (how long an early end is waited for), start_s,
+    observed ({python, nvidia_smi} as preflight tells them, orch_version: for the fingerprint).
 
     {"started": true, run_id, pid, session, session_note, attach, ended: exit record or None, log_tail}
     {"started": false, "reason": "busy", live} or {"started": false, "reason": "exec", "start_error", ...}
@@ -50,7 +51,7 @@ def start_run(params: Record, body: bytes, channel: Any) -> Record:
             return {"started": False, "reason": "busy", "live": live.facts(base)}
         record = _run_record(params, folder)
         with _journal_entry(base, record) as entry:
-            note = _begin(base, folder, record)
+            note = _begin(base, folder, record, dict(params.get("observed") or {}))
             until = time.monotonic() + float(params.get("start_s", START_DEADLINE_S))
             outcome = _outcome(base, folder, record, until)
             entry.note(started=outcome["started"], pid=outcome.get("pid"))
@@ -134,10 +135,11 @@ def _start_failed(error: Exception, where: str, record: Record) -> OpError:
     return OpError(kind, "run %s could not be started: %s" % (record["run_id"], error), where)
 
 
-def _begin(base: str, folder: str, record: Record) -> str | None:
+def _begin(base: str, folder: str, record: Record, observed: Record) -> str | None:
     """Folder and wrapper; see _start_wrapper. Raises OpError; what a full disk left half done is taken away."""
     try:
         _make_folder(folder, record)
+        fingerprint.write(folder, base, record, observed)
         return _start_wrapper(base, folder, record)
     except (OSError, subprocess.TimeoutExpired) as error:
         with contextlib.suppress(OSError):

@@ -1,0 +1,106 @@
+"""What is read out of files for the fingerprint, and the fingerprint as facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.agent.far import fingerprint
+from orchestrator.ledger.fingerprint import parse_fingerprint
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x) | st.lists(x)
+)
+SECTIONS = ["python", "packages", "torch", "driver", "nvidia_smi", "variables", "limits", "machine", "cache", "release"]
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.154.05  Thu Dec 28 15:37:48 UTC 2023\n", "535.154.05"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x@y)\n", "580.65.06"),
+        ("nothing of the kind", None),
+        ("", None),
+    ],
+)
+def test_driver(text: str, version: str | None) -> None:
+    assert fingerprint.parse_driver(text) == version
+
+
+def test_packages_come_from_the_names_of_their_folders(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder, names in {
+        first: [
+            "torch-2.11.0+cu128.dist-info",
+            "nvidia_cudnn_cu12-9.10.2.21.dist-info",
+            "~orch-1.0.dist-info",
+            "torch",
+            "old_tool-1.5-py3.12.egg-info",
+            "odd.dist-info",
+        ],
+        second: ["torch-2.9.0.dist-info", "Ruamel.YAML-0.18.dist-info"],
+    }.items():
+        for name in names:
+            (folder / name).mkdir(parents=True)
+    assert fingerprint.packages([str(first), str(tmp_path / "no"), str(second)]) == {
+        "torch": "2.11.0+cu128",
+        "nvidia-cudnn-cu12": "9.10.2.21",
+        "old-tool": "1.5",
+        "ruamel-yaml": "0.18",
+    }
+    assert fingerprint.packages([]) is None
+
+
+def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "version.py").write_text(
+        "from typing import Optional\n__all__ = ['a']\n__version__ = '2.11.0+cu128'\ndebug = False\n"
+        "cuda: Optional[str] = '12.8'\ngit_version = 'abc'\nhip: Optional[str] = None\nraise SystemExit('executed')\n"
+    )
+    facts = fingerprint.torch_facts([str(tmp_path / "no"), str(tmp_path)])
+    assert facts is not None
+    assert (facts["version"], facts["cuda"], facts["git_version"], facts["hip"]) == (
+        "2.11.0+cu128",
+        "12.8",
+        "abc",
+        None,
+    )
+    assert fingerprint.torch_facts([]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("TORCHINDUCTOR_CACHE_DIR", "/x", True),
+        ("CUDA_VISIBLE_DEVICES", "0,1", True),
+        ("LD_PRELOAD", "/x.so", True),
+        ("PATH", "/bin", True),
+        ("PATHOLOGY", "x", False),
+        ("HF_HOME", "/hf", True),
+        ("HF_TOKEN", "x", False),
+        ("hf_token", "x", False),
+        ("TOKENIZERS_PARALLELISM", "false", False),
+        ("NCCL_X", "hf_abcdefghijklmnopqrst", False),
+        ("HF_ENDPOINT", "https://u:p@hub", False),
+        ("HF_ENDPOINT", "https://hub", True),
+        ("AWS_REGION", "x", False),
+    ],
+)
+def test_which_values_are_kept(name: str, value: str, shown: bool) -> None:
+    assert fingerprint.may_be_shown(name, value) is shown
+
+
+@given(st.dictionaries(st.sampled_from(["schema", "run_id", *SECTIONS]), JSON) | JSON)
+def test_any_record_is_read(value: object) -> None:
+    parse_fingerprint(value)
+
+
+def test_an_older_or_newer_record_is_read_as_far_as_it_is_the_same() -> None:
+    found = parse_fingerprint(
+        {"schema": "orch.fingerprint/7", "machine": {"kernel": "6.8"}, "packages": {"a": "1", "b": 2}}
+    )
+    assert found is not None and (found.kernel, found.packages, found.gpus) == ("6.8", {"a": "1"}, None)
+    assert parse_fingerprint({"broken": "/x"}) is None and parse_fingerprint(None) is None
