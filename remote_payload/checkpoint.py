@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional
 import contract
 import torch
 from config import Config, to_yaml
+from order import Chapter, Chapters
 from safetensors.torch import load_file, save_file
 
 WEIGHTS = "model.safetensors"
@@ -35,6 +36,7 @@ class Checkpoint:
     """Flat, as resolved by the run that wrote it."""
     prepared: Path
     """The folder with the target and the text it was trained on."""
+    chapters: Chapters
 
 
 def save_checkpoint(
@@ -45,6 +47,7 @@ def save_checkpoint(
     optimisation: Dict[str, Any],
     config: Config,
     prepared: Path,
+    chapters: Chapters,
     keep: int,
 ) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +65,7 @@ def save_checkpoint(
         "optimisation": optimisation,
         "random_state": torch.get_rng_state(),
         "settings": config.flat(),
+        "chapters": [(chapter.begins, chapter.rows) for chapter in chapters],
         "prepared": os.path.relpath(prepared, parent),
     }
     torch.save(state, fresh / TRAINING_STATE)
@@ -89,6 +93,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint:
         random_state=state["random_state"].cpu(),
         settings=state["settings"],
         prepared=(folder.resolve().parent / state["prepared"]).resolve(),
+        chapters=tuple(Chapter(*chapter) for chapter in state["chapters"]),
     )
 
 

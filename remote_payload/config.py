@@ -32,6 +32,17 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
+class DataConfig:
+    max_tokens: int
+    min_response_tokens: int
+    held_out_every: int
+    thinking: bool
+    chat_template: str
+    regenerate: bool
+    strict: bool
+
+
+@dataclass(frozen=True)
 class TargetConfig:
     steps: int
     batch: int
@@ -95,6 +106,7 @@ class Config:
     steps: int
     block_size: int
     text: TextConfig
+    data: DataConfig
     target: TargetConfig
     drafter: DrafterConfig
     train: TrainConfig
@@ -109,7 +121,7 @@ class Config:
 
 
 MAY_BE_ZERO = {"seed", "train.warmup", "train.weight_decay"}
-MAY_CHANGE_ON_RESUME = ("steps", "device", "threads", "queue.", "checkpoint.", "log.", "evaluate.")
+MAY_CHANGE_ON_RESUME = ("steps", "device", "threads", "queue.", "checkpoint.", "log.", "evaluate.", "data.strict")
 """Names and prefixes; everything else would make the resumed run another run."""
 
 
@@ -245,6 +257,14 @@ def _check(config: Config, places: Mapping[str, str]) -> None:
         (
             config.text.prompt_tokens + 2 <= config.text.tokens,
             f"text.tokens: {config.text.tokens} leaves no response after {config.text.prompt_tokens} prompt tokens",
+        ),
+        (
+            config.data.min_response_tokens >= 2,
+            f"data.min_response_tokens: {config.data.min_response_tokens} leaves nothing to learn; write 2 or more",
+        ),
+        (
+            config.data.held_out_every >= 2,
+            f"data.held_out_every: {config.data.held_out_every} leaves nothing to train on; write 2 or more",
         ),
         (config.target.heads % config.target.kv_heads == 0, "target.heads must be a multiple of target.kv_heads"),
         (config.target.head_size % 2 == 0, "target.head_size must be even: RoPE turns pairs"),

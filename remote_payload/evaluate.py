@@ -6,17 +6,14 @@ drafter without the target's hidden states, and an untrained drafter of the same
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from config import Config
 from drafter import Drafter
-from prepare import Prepared, heldout_prompts
+from prepare import Prepared, Prompts, heldout_prompts
 from progress import Progress
 from speculate import Acceptance, Decoded, decode_greedily, decode_speculatively, measure_acceptance
 from stopping import StopRequest
-from text import Template
-
-Prompts = List[Tuple[Template, List[int]]]
 
 
 def evaluate(
@@ -24,35 +21,36 @@ def evaluate(
 ) -> Dict[str, Any]:
     """The result record; its lines are logged. Raises StopAsked."""
     drafter.eval()
-    controls = min(config.evaluate.control_prompts, config.evaluate.prompts)
-    by_template = heldout_prompts(config, prepared.vocabulary, "heldout_template", config.evaluate.prompts)
-    by_family = heldout_prompts(config, prepared.vocabulary, "heldout_family", controls)
+    prompts, others = heldout_prompts(config, prepared)
+    controls = min(config.evaluate.control_prompts, len(prompts))
+    others = others[:controls]
     progress.phase("evaluating", "plain greedy decoding")
-    plain = _decode_plain(config, prepared, by_template, stop)
-    plain_family = _decode_plain(config, prepared, by_family, stop)
+    plain = _decode_plain(config, prepared, prompts, stop)
+    plain_others = _decode_plain(config, prepared, others, stop)
     progress.phase("evaluating", "speculative decoding")
-    decoded = _decode(config, prepared, drafter, by_template, stop)
-    without = _decode(config, prepared, drafter, by_template[:controls], stop, use_context=False)
-    bare = _decode(config, prepared, untrained, by_template[:controls], stop)
+    decoded = _decode(config, prepared, drafter, prompts, stop)
+    without = _decode(config, prepared, drafter, prompts[:controls], stop, use_context=False)
+    bare = _decode(config, prepared, untrained, prompts[:controls], stop)
     measured: Dict[str, Acceptance] = {
         "trained": measure_acceptance(decoded, plain),
         "without_context": measure_acceptance(without, plain[:controls]),
         "untrained": measure_acceptance(bare, plain[:controls]),
-        "unseen_family": measure_acceptance(_decode(config, prepared, drafter, by_family, stop), plain_family),
     }
+    if others:
+        measured["unseen_family"] = measure_acceptance(_decode(config, prepared, drafter, others, stop), plain_others)
     for name, one in measured.items():
         progress.say(f"{name.replace('_', ' ')}: {one.length:.2f} tokens a cycle over {one.cycles} cycles")
     lossless = all(one.lossless for one in measured.values())
-    progress.say(f"{len(by_template)} held-out prompts, {measured['trained'].tokens} tokens; identical: {lossless}")
+    progress.say(f"{len(prompts)} held-out prompts, {measured['trained'].tokens} tokens; identical: {lossless}")
     return {
         "acceptance_length": measured["trained"].length,
         "acceptance_length_without_context": measured["without_context"].length,
         "acceptance_length_untrained": measured["untrained"].length,
-        "acceptance_length_unseen_family": measured["unseen_family"].length,
-        "acceptance_length_by_family": _by_family(by_template, decoded, plain),
+        "acceptance_length_unseen_family": measured["unseen_family"].length if others else None,
+        "acceptance_length_by_family": _by_group(prompts, decoded, plain),
         "block_size": config.block_size,
         "lossless": lossless,
-        "prompts": len(by_template),
+        "prompts": len(prompts),
         "control_prompts": controls,
         "tokens": measured["trained"].tokens,
         "cycles": measured["trained"].cycles,
@@ -98,9 +96,9 @@ def _decode(
     return out
 
 
-def _by_family(prompts: Prompts, decoded: List[Decoded], plain: List[List[int]]) -> Dict[str, float]:
-    families = sorted({template.family for template, _ in prompts})
-    chosen = {name: [i for i, (template, _) in enumerate(prompts) if template.family == name] for name in families}
+def _by_group(prompts: Prompts, decoded: List[Decoded], plain: List[List[int]]) -> Dict[str, float]:
+    groups = sorted({group for group, _ in prompts})
+    chosen = {name: [i for i, (group, _) in enumerate(prompts) if group == name] for name in groups}
     return {
         name: measure_acceptance([decoded[i] for i in rows], [plain[i] for i in rows]).length
         for name, rows in chosen.items()

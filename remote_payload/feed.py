@@ -13,6 +13,7 @@ from typing import List, Optional
 import torch
 from anchors import PADDING, choose_anchors, document_starts
 from config import Config
+from order import rows_of_batch
 from prepare import Prepared
 from queues import ByteQueue, Closed
 from torch import Tensor
@@ -44,20 +45,11 @@ class Batch:
         return sum(int(part.nbytes) for part in vars(self).values() if isinstance(part, Tensor))
 
 
-def rows_of_batch(number: int, batch: int, rows: int, seed: int) -> Tensor:
-    """Row numbers for a batch (from 1): every row once an epoch, in an order drawn anew for each epoch."""
-    wanted = range((number - 1) * batch, number * batch)
-    orders = {}
-    for epoch in {index // rows for index in wanted}:
-        orders[epoch] = torch.randperm(rows, generator=_chance(seed, epoch, 1))
-    return torch.stack([orders[index // rows][index % rows] for index in wanted])
-
-
 def make_batch(number: int, prepared: Prepared, config: Config) -> Batch:
     """number: from 1, over the whole run."""
     step = (number - 1) // config.train.accumulation + 1
-    rows = rows_of_batch(number, config.train.batch, len(prepared.rows), config.seed).tolist()
-    tokens, learned, length = prepared.rows.batch(rows, width=config.text.tokens, fill=prepared.vocabulary.end_id)
+    rows = rows_of_batch(number, config.train.batch, prepared.chapters, config.seed)
+    tokens, learned, length = prepared.rows.batch(rows, width=prepared.width, fill=prepared.vocabulary.end_id)
     document = torch.where(torch.arange(tokens.shape[1]) < length[:, None], 0, PADDING)
     anchors, kept = choose_anchors(document, learned, config.train.anchors, _chance(config.seed, number, 2))
     positions = document_positions(document)

@@ -57,6 +57,7 @@ def train_drafter(
             optimisation=optimisation.state(),
             config=config,
             prepared=prepared.folder,
+            chapters=prepared.chapters,
             keep=config.checkpoint.keep,
         )
 

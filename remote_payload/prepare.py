@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
+import contract
 import torch
+from checkpoint import Checkpoint
 from config import Config
+from data import read_data
+from dataset import question_length
+from order import Chapters, grow
 from progress import Progress
 from rows import Rows, RowWriter, open_rows
 from stopping import StopRequest
 from target import Target, continue_greedily, load_model, new_model, train_target
-from text import Template, all_templates, make_documents, templates
+from text import all_templates, make_documents, templates
 from tokens import Vocabulary, load_vocabulary, train_vocabulary
 from torch import Tensor
 
@@ -29,59 +34,103 @@ TARGET_DOCUMENTS = 1500
 REGENERATION_BATCH = 160
 
 
+Prompts = List[Tuple[str, List[int]]]
+"""Which group a prompt is of, and its tokens."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     folder: Path
     target: Target
     vocabulary: Vocabulary
     rows: Rows
+    chapters: Chapters
+    """How many rows there were when: the order they come in."""
+    width: int
+    """Tokens of the longest row there may be."""
+    held_out: Optional[Rows]
+    """Samples of the given data that are not trained on; None when the text was made here."""
 
 
 def prepare(
     config: Config,
     run_folder: Path,
     *,
-    model_folder: Optional[Path],
-    predecessor: Optional[Path],
+    spec: contract.RunSpec,
+    resumed: Optional[Checkpoint],
     device: torch.device,
     progress: Progress,
     stop: StopRequest,
 ) -> Prepared:
-    """Raises StopAsked, OSError or ValueError (a folder that is no model)."""
+    """Raises StopAsked, DataError, OSError or ValueError (a folder that is no model)."""
     final = run_folder / FOLDER
     if not final.is_dir():
         fresh = run_folder / f".{FOLDER}.{os.getpid()}"
         shutil.rmtree(fresh, ignore_errors=True)
-        if predecessor is not None:
-            progress.say(f"target and text: from {predecessor}")
-            shutil.copytree(predecessor, fresh)
+        if resumed is not None:
+            progress.say(f"target and text: from {resumed.prepared}")
+            shutil.copytree(resumed.prepared, fresh, copy_function=_link)
         else:
             fresh.mkdir(parents=True)
-            _make(config, fresh, model_folder, device, progress, stop)
+        if resumed is None or spec.data is not None:
+            _make(config, fresh, spec, device, progress, stop)
         os.replace(fresh, final)
-    weights = model_folder or final
+    weights = Path(spec.model) if spec.model else final
     target = Target(load_model(weights, device), config.drafter.layers)
-    return Prepared(final, target, load_vocabulary(weights), open_rows([final / ROWS]))
+    rows = open_rows(sorted(final.glob("rows-*")))
+    met = resumed.step * config.train.batch * config.train.accumulation if resumed else 0
+    return Prepared(
+        final,
+        target,
+        load_vocabulary(weights),
+        rows,
+        grow(resumed.chapters if resumed else (), met=met, rows=len(rows)),
+        config.text.tokens if spec.data is None else config.data.max_tokens,
+        None if spec.data is None else open_rows(sorted(final.glob("held-out-*"))),
+    )
+
+
+def _link(source: str, copy: str) -> None:
+    """What was prepared is never changed, so it is shared where the file system can."""
+    try:
+        os.link(source, copy)
+    except OSError:
+        shutil.copyfile(source, copy)
 
 
 def _make(
-    config: Config,
-    folder: Path,
-    model_folder: Optional[Path],
-    device: torch.device,
-    progress: Progress,
-    stop: StopRequest,
+    config: Config, folder: Path, spec: contract.RunSpec, device: torch.device, progress: Progress, stop: StopRequest
 ) -> None:
-    if model_folder is not None:
-        vocabulary, model = load_vocabulary(model_folder), load_model(model_folder, device)
+    """Target, tokenizer and rows, or what is missing of them in `folder`."""
+    if spec.model is not None:
+        weights = Path(spec.model)
     else:
-        documents = [text for _, text in make_documents(all_templates(), TARGET_DOCUMENTS, f"target {config.seed}")]
-        vocabulary = train_vocabulary(documents, config.text.vocabulary)
-        vocabulary.save(folder)
-        model = new_model(config.target, vocabulary.size, config.seed).to(device)
-        _train(config, model, encode_rows(vocabulary, documents, config.text.tokens), progress, stop)
-        model.save_pretrained(str(folder))
-    target = Target(model, config.drafter.layers)
+        weights = folder
+        if not (folder / "config.json").is_file():
+            _make_target(config, folder, device, progress, stop)
+    vocabulary = load_vocabulary(weights)
+
+    def target() -> Target:
+        return Target(load_model(weights, device), config.drafter.layers)
+
+    if spec.data is not None:
+        read_data(config, Path(spec.data), folder, vocabulary, target, progress, stop)
+    else:
+        _make_rows(config, folder, vocabulary, target(), progress, stop)
+
+
+def _make_target(config: Config, folder: Path, device: torch.device, progress: Progress, stop: StopRequest) -> None:
+    documents = [text for _, text in make_documents(all_templates(), TARGET_DOCUMENTS, f"target {config.seed}")]
+    vocabulary = train_vocabulary(documents, config.text.vocabulary)
+    model = new_model(config.target, vocabulary.size, config.seed).to(device)
+    _train(config, model, encode_rows(vocabulary, documents, config.text.tokens), progress, stop)
+    vocabulary.save(folder)
+    model.save_pretrained(str(folder))
+
+
+def _make_rows(
+    config: Config, folder: Path, vocabulary: Vocabulary, target: Target, progress: Progress, stop: StopRequest
+) -> None:
     learned = [text for _, text in make_documents(templates("train"), config.text.documents, f"drafter {config.seed}")]
     tokens, length = encode_rows(vocabulary, learned, config.text.tokens)
     if config.text.regenerate:
@@ -129,8 +178,17 @@ def encode_rows(vocabulary: Vocabulary, texts: Sequence[str], width: int) -> Tup
     return torch.tensor(filled), torch.tensor([len(row) for row in rows])
 
 
-def heldout_prompts(config: Config, vocabulary: Vocabulary, split: str, count: int) -> List[Tuple[Template, List[int]]]:
-    """`count` prompts of templates that no training document has."""
-    documents = make_documents(templates(split), count, f"{split} {config.seed}")
+def heldout_prompts(config: Config, prepared: Prepared) -> Tuple[Prompts, Prompts]:
+    """Prompts that nothing trained on begins with; and, of made text only, prompts of a family it knows nothing of."""
+    if prepared.held_out is None:
+        return _made_prompts(config, prepared, "heldout_template"), _made_prompts(config, prepared, "heldout_family")
+    rows = [prepared.held_out.read(row) for row in range(min(len(prepared.held_out), config.evaluate.prompts))]
+    cut = [(ids.tolist(), question_length(learned.tolist(), config)) for ids, learned in rows]
+    return [("data", ids[:length]) for ids, length in cut], []
+
+
+def _made_prompts(config: Config, prepared: Prepared, split: str) -> Prompts:
+    documents = make_documents(templates(split), config.evaluate.prompts, f"{split} {config.seed}")
     random.Random(config.seed).shuffle(documents)
-    return [(template, vocabulary.encode(text)[: config.text.prompt_tokens]) for template, text in documents]
+    cut = config.text.prompt_tokens
+    return [(template.family, prepared.vocabulary.encode(text)[:cut]) for template, text in documents]

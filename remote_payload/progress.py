@@ -26,6 +26,7 @@ class Progress:
         self._window: Deque[Tuple[float, int]] = deque()
         self._last_line: Tuple[float, int] = (time.monotonic(), 0)
         self._tokens = 0
+        self._runtime: Dict[str, Any] = {}
 
     def say(self, line: str) -> None:
         print(line, flush=True)
@@ -41,7 +42,9 @@ class Progress:
         self._update(detail=detail)
 
     def runtime(self, facts: Dict[str, Any]) -> None:
-        contract.write_json(self.folder / contract.RUNTIME, {"schema": contract.SCHEMA_VERSION, **facts})
+        """What is known so far; later facts are added."""
+        self._runtime.update(facts)
+        contract.write_json(self.folder / contract.RUNTIME, {"schema": contract.SCHEMA_VERSION, **self._runtime})
 
     def result(self, facts: Dict[str, Any]) -> None:
         contract.write_json(self.folder / contract.RESULT, {"schema": contract.SCHEMA_VERSION, **facts})

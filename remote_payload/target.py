@@ -201,11 +201,12 @@ def continue_greedily(
     ended = torch.isin(newest, ends)
     length = torch.full((prompts.shape[0],), prompts.shape[1] + 1, device=prompts.device)
     tokens.append(newest)
-    while sum(part.shape[1] for part in tokens) < total:
+    while sum(part.shape[1] for part in tokens) < total and not bool(ended.all()):
         on_token()
         best, _ = target.advance(newest, cache)
         newest = torch.where(ended, newest, best[:, -1:])
         length += (~ended).squeeze(1)
         ended |= torch.isin(newest, ends)
         tokens.append(newest)
-    return torch.cat(tokens, dim=1), length
+    missing = total - sum(part.shape[1] for part in tokens)
+    return torch.cat([*tokens, newest.expand(-1, max(0, missing))], dim=1), length

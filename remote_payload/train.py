@@ -17,6 +17,7 @@ from typing import Mapping, Optional, Sequence
 import contract
 from config import Config, ConfigError, differences_that_forbid_resume, resolve, to_yaml
 from progress import Progress
+from samples import DataError
 from start import find_run, layers_of, read_command_line
 from stopping import StopAsked, StopRequest
 
@@ -37,6 +38,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr, flush=True)
         progress.phase("failed", f"configuration: {error}")
+        return contract.EXIT_BAD_CONFIG
+    except DataError as error:
+        print(f"data: {error}", file=sys.stderr, flush=True)
+        progress.phase("failed", f"data: {error}")
         return contract.EXIT_BAD_CONFIG
     except StopAsked:
         progress.say("stopped before the first checkpoint: nothing to resume from")
@@ -60,12 +65,11 @@ def run(
     for name, value in config.flat().items():
         progress.say(f"  {name} = {value}" + (f"   ({places[name]})" if name in places else ""))
     (folder / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
-    if spec.data is not None:
-        raise ConfigError(f"data: {spec.data!r}: this trainer makes its own text and reads none; remove `data`")
 
     # Heavy imports come after the settings are known to be right.
     import torch
     from checkpoint import Checkpoint, load_checkpoint
+    from data import data_facts
     from devices import place, runtime_facts
     from drafter import Drafter
     from evaluate import evaluate
@@ -90,13 +94,14 @@ def run(
     prepared = prepare(
         config,
         folder,
-        model_folder=Path(spec.model) if spec.model else None,
-        predecessor=resumed.prepared if resumed else None,
+        spec=spec,
+        resumed=resumed,
         device=placement.device,
         progress=progress,
         stop=stop,
     )
     torch.set_num_threads(config.threads)
+    progress.runtime({"data": data_facts(prepared.folder)})
 
     shape = prepared.target.drafter_shape(intermediate_size=config.drafter.intermediate_size)
     drafter = Drafter(shape, seed=config.seed).to(placement.device)

@@ -10,12 +10,13 @@ import pytest
 import torch
 from anchors import PADDING, choose_anchors
 from drafter import extend_context
-from feed import Batch, document_positions, make_batch, rows_of_batch
+from feed import Batch, document_positions, make_batch
 from forward import step_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss import block_labels, block_loss, decay_weights, dpace_weights
 from optimise import TrainingError, check_gradients
+from order import grow
 from prepare import Prepared
 from rows import rows_of
 from target import build_target_layer_ids
@@ -195,7 +196,9 @@ def tiny_batch(target, config):
     chance = torch.Generator().manual_seed(3)
     tokens = torch.randint(2, 40, (6, 20), generator=chance)
     rows = rows_of([(row, [place >= 6 for place in range(20)]) for row in tokens.tolist()])
-    return make_batch(1, Prepared(Path(), target, SimpleNamespace(end_id=0), rows), config)
+    return make_batch(
+        1, Prepared(Path(), target, SimpleNamespace(end_id=0), rows, grow((), met=0, rows=6), 20, None), config
+    )
 
 
 def test_every_parameter_gets_a_gradient_in_the_first_step():
@@ -207,10 +210,3 @@ def test_every_parameter_gets_a_gradient_in_the_first_step():
     drafter.fc.weight.grad = None
     with pytest.raises(TrainingError, match=r"fc\.weight"):
         check_gradients(drafter)
-
-
-def test_every_row_is_met_once_an_epoch_and_the_order_is_the_seeds():
-    drawn = torch.cat([rows_of_batch(number, 4, 10, 7) for number in range(1, 6)]).tolist()
-    assert sorted(drawn[:10]) == sorted(drawn[10:]) == list(range(10))
-    assert drawn[:10] != drawn[10:]
-    assert torch.equal(rows_of_batch(3, 4, 10, 7), rows_of_batch(3, 4, 10, 7))
