@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Dict
 
 import torch
 
@@ -49,22 +48,3 @@ def place(wanted: str, *, targets: int, drafters: int) -> Placement:
     served = "one target thread and one drafter serve them"
     where = f"{os.cpu_count()} CPU cores" if device.type == "cpu" else torch.cuda.get_device_name(device)
     return Placement(device, f"device {device}: {asked}; {served}, sharing {where}")
-
-
-def runtime_facts(placement: Placement) -> Dict[str, Any]:
-    import platform
-
-    import tokenizers
-    import transformers
-
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "transformers": transformers.__version__,
-        "tokenizers": tokenizers.__version__,
-        "device": str(placement.device),
-        "device_name": torch.cuda.get_device_name(placement.device) if placement.device.type == "cuda" else None,
-        "cpu_cores": os.cpu_count(),
-        "placement": placement.note,
-    }

@@ -70,11 +70,12 @@ def run(
     import torch
     from checkpoint import Checkpoint, load_checkpoint
     from data import data_facts
-    from devices import place, runtime_facts
+    from devices import place
     from drafter import Drafter
     from evaluate import evaluate
     from loop import train_drafter
     from prepare import prepare
+    from runtime import runtime_facts
 
     stop.leave_if_asked()
     placement = place(config.device, targets=spec.targets, drafters=spec.drafters)

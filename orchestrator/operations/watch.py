@@ -20,7 +20,7 @@ from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError, UnreachableError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.session import agent_session
-from orchestrator.probes.gpu import FIELDS
+from orchestrator.probes.gpu import FIELDS, QUESTION
 from orchestrator.reports.status import LinkFact, StatusReport
 from orchestrator.reports.told import KEPT_LOG_BYTES, Told
 from orchestrator.transport.tracing import Trace
@@ -33,7 +33,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 STEADY_S = 10.0
 """A connection that held for so long was a good one: the pauses begin anew."""
 GPU_QUESTION = {
-    "argv": ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"],
+    "argv": list(QUESTION),
     "columns": len(FIELDS),
     "interval_s": GPU_INTERVAL_S,
 }

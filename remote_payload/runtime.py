@@ -1,0 +1,89 @@
+"""What the training really runs on, as it was loaded: runtime.json. Beside fingerprint.json, which says what the files
+promise, it tells when something else was imported.
+
+Rule: it costs the start nothing that the run would not pay anyway: compiler modules are imported only on CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import warnings
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+import torch
+
+if TYPE_CHECKING:
+    from devices import Placement
+
+COMPILER_SETTINGS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
+
+
+def runtime_facts(placement: Placement) -> Dict[str, Any]:
+    on_cuda = placement.device.type == "cuda"
+    return {
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "torch": torch.__version__,
+        "torch_path": os.path.dirname(torch.__file__),
+        "torch_git": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if on_cuda else None,
+        "triton": loaded_version("triton", wanted=on_cuda),
+        "transformers": loaded_version("transformers", wanted=True),
+        "tokenizers": loaded_version("tokenizers", wanted=True),
+        "devices": devices() if on_cuda else [],
+        "device": str(placement.device),
+        "device_name": torch.cuda.get_device_name(placement.device) if on_cuda else None,
+        "cpu_cores": os.cpu_count(),
+        "placement": placement.note,
+        "compiler_settings": {name: changed_settings(loaded(name, wanted=on_cuda)) for name in COMPILER_SETTINGS},
+    }
+
+
+def devices() -> List[Dict[str, Any]]:
+    found = []
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        capability = f"{about.major}.{about.minor}"
+        found.append({"name": about.name, "memory_bytes": about.total_memory, "capability": capability})
+    return found
+
+
+def loaded(name: str, *, wanted: bool) -> Optional[ModuleType]:
+    """The module if it is imported already, or is wanted and can be."""
+    if name not in sys.modules and wanted:
+        try:
+            importlib.import_module(name)
+        except Exception:  # a broken one is the training's matter, not that of this record
+            return None
+    return sys.modules.get(name)
+
+
+def loaded_version(name: str, *, wanted: bool) -> Optional[str]:
+    version = getattr(loaded(name, wanted=wanted), "__version__", None)
+    return None if version is None else str(version)
+
+
+def changed_settings(config: Optional[ModuleType]) -> Optional[Dict[str, Any]]:
+    """Those of a torch config module that are not at their defaults; by environment or by hand. None: not known."""
+    entries = getattr(config, "_config", None)
+    if not isinstance(entries, dict):
+        return None
+    found: Dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # asking for an outdated setting is no use of it
+        for name, entry in entries.items():
+            if not hasattr(entry, "default") or getattr(entry, "alias", None) is not None:
+                continue
+            try:
+                value = getattr(config, name)
+                if value != entry.default:
+                    found[name] = value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+            except Exception as error:  # a setting that torch itself cannot tell
+                found[name] = f"{type(error).__name__}: {error}"
+    return found

@@ -1,0 +1,40 @@
+"""What runtime.json says of a loaded torch."""
+
+import json
+import os
+import subprocess
+import sys
+
+import torch
+from devices import place
+from runtime import changed_settings, runtime_facts
+from tiny import PAYLOAD
+
+
+def test_facts_of_this_process():
+    facts = runtime_facts(place("cpu", targets=1, drafters=1))
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["torch"] == torch.__version__ and facts["torch_git"] == torch.version.git_version
+    assert facts["pid"] == os.getpid() and facts["executable"] == sys.executable
+    assert facts["devices"] == [] and facts["device"] == "cpu" and facts["cudnn"] is None
+
+
+def test_on_a_cpu_no_compiler_is_imported_for_it():
+    script = (
+        "import sys; from devices import place; before = set(sys.modules); from runtime import runtime_facts;"
+        "facts = runtime_facts(place('cpu', targets=1, drafters=1));"
+        "print('triton' in set(sys.modules) - before, facts['compiler_settings']['torch._inductor.config'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=PAYLOAD, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[0] == "False"
+
+
+def test_settings_that_were_changed_are_named():
+    import torch._dynamo.config as config
+
+    before = changed_settings(config)
+    with config.patch(suppress_errors=True, recompile_limit=99):
+        changed = changed_settings(config)
+    assert changed["suppress_errors"] is True and changed["recompile_limit"] == 99
+    assert set(changed) - set(before) <= {"suppress_errors", "recompile_limit", "cache_size_limit"}
+    assert before.get("suppress_errors") is not True and changed_settings(None) is None
