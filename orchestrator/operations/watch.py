@@ -19,6 +19,7 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError, UnreachableError
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.runspec import cache_folders
 from orchestrator.operations.session import agent_session
 from orchestrator.probes.gpu import FIELDS, QUESTION
 from orchestrator.reports.status import LinkFact, StatusReport
@@ -71,6 +72,7 @@ class Watch:
             "run_id": run_id,
             "interval_s": interval_s,
             "gpu": GPU_QUESTION,
+            "cache_folders": cache_folders(target, target.payload),
         }
         self._connect = connect
         self._clock = clock

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import journal, live, observe, process, records, session
+from . import cache, journal, live, observe, process, records, session
 from .cgroup import container_facts
 from .identity import boot_id, start_ticks
 from .past import last_failure
@@ -24,13 +24,16 @@ SURROUNDINGS_S = 5.0
 STRAYS_S = 10.0
 TMUX_S = 60.0
 """Whether the session's server is there is seen without tmux; tmux itself is asked when that changes, and so rarely."""
-TMUX_PATIENCE_S = 0.3
-"""So long it is waited for; a slower answer is in a later frame."""
+CACHE_S = 30.0
+CACHE_REST = 50
+"""Counting takes at most one part in so many of the time."""
+PATIENCE_S = 0.3
+"""So long tmux and the counting are waited for; a slower answer is in a later frame."""
 
 
 def watch(params: Record, body: bytes, channel: Any) -> Record:
     """params: base, run_id (None: whichever run is live or newest, also one that is started later), interval_s,
-    log_tail_bytes, gpu {argv, columns, interval_s} or None. Ends only when cancelled.
+    log_tail_bytes, gpu {argv, columns, interval_s} or None, cache_folders {name: path}. Ends only when cancelled.
 
     Events {"all": facts} once, then {"changed": facts of the top level, "run": those of the same run}, both with
     "log" {"at": offset, "anew": whether what came before is void} and, as the body, what was added to the run's log.
@@ -38,7 +41,7 @@ def watch(params: Record, body: bytes, channel: Any) -> Record:
     interval_s = max(0.05, float(params.get("interval_s") or 1.0))
     gpu = params.get("gpu")
     smi = Repeated(gpu["argv"], int(gpu["columns"]), int(gpu["interval_s"])) if gpu else None
-    watcher = Watcher(records.base_folder(params), params.get("run_id"), int(params.get("log_tail_bytes") or 0), smi)
+    watcher = Watcher(params, smi)
     if smi:
         smi.start()
     try:
@@ -71,9 +74,10 @@ def difference(told: Record | None, facts: Record) -> Record:
 class Watcher:
     """Facts of the same shape as those of run_facts."""
 
-    def __init__(self, base: str, run_id: str | None, tail_bytes: int, smi: Repeated | None) -> None:
-        self._base = base
-        self._wanted = run_id
+    def __init__(self, params: Record, smi: Repeated | None) -> None:
+        """params: those of the op."""
+        self._base = base = records.base_folder(params)
+        self._wanted: str | None = params.get("run_id")
         self._smi = smi
         self._files = Files()
         self._newest = _Newest(base)
@@ -82,7 +86,8 @@ class Watcher:
         self._surroundings = Rarely(SURROUNDINGS_S, self._look_around)
         self._strays = Rarely(STRAYS_S, observe.strays)
         self._failure = Rarely(STRAYS_S, last_failure)
-        self.log = _Log(tail_bytes)
+        self._cache = _Cache(params.get("cache_folders") or {})
+        self.log = _Log(int(params.get("log_tail_bytes") or 0))
 
     def look(self) -> Record:
         unfinished = journal.unfinished(self._base)
@@ -103,6 +108,7 @@ class Watcher:
             "release": observe.release(self._base),
             "runs": runs,
             "unfinished": unfinished[-1] if unfinished else None,
+            "cache": self._cache.look(),
             "failure": self._failure.ask((len(runs), run_id, held), self._base, runs, [run_id, held]),
         }
         around = dict(self._surroundings.ask(None))
@@ -244,6 +250,33 @@ class _Log:
         return {"at": begin, "anew": anew}, added
 
 
+class _Cache:
+    """Counted beside the looks, again after a while that is long beside what counting took."""
+
+    def __init__(self, folders: Dict[str, str]) -> None:
+        self._folders = folders
+        self._stats: Record | None = None
+        self._due = float("-inf")
+        self._counting: threading.Thread | None = None
+
+    def look(self) -> Record | None:
+        if self._folders and time.monotonic() >= self._due and not _is_at_work(self._counting):
+            self._counting = threading.Thread(target=self._count, name="cache", daemon=True)
+            self._counting.start()
+            self._counting.join(PATIENCE_S)
+        return self._stats
+
+    def _count(self) -> None:
+        began = time.monotonic()
+        self._due = began + CACHE_S  # also when it fails
+        self._stats = {"folders": cache.measure(self._folders), "counted_at": time.time()}
+        self._due = began + max(CACHE_S, CACHE_REST * (time.monotonic() - began))
+
+
+def _is_at_work(thread: threading.Thread | None) -> bool:
+    return thread is not None and thread.is_alive()
+
+
 class _Session:
     """Whether the tmux session is there."""
 
@@ -264,11 +297,11 @@ class _Session:
     def _ask(self, wanted: str, is_reachable: bool) -> None:
         if not is_reachable:
             self._seen = session.SessionFacts(False, None, None)
-        elif self._asking is None or not self._asking.is_alive():
+        elif not _is_at_work(self._asking):
             self._seen = session.SessionFacts(None, None, None)
             self._asking = threading.Thread(target=self._ask_tmux, args=(wanted,), name="tmux", daemon=True)
             self._asking.start()
-            self._asking.join(TMUX_PATIENCE_S)
+            self._asking.join(PATIENCE_S)
 
     def _ask_tmux(self, wanted: str) -> None:
         self._seen = session.look(self._base, wanted)
