@@ -21,7 +21,7 @@ QUIET_S = 0.25
 SILENT_ROUNDS = 5
 SILENT_S = 10.0
 """It hangs: nothing for so many rounds, and for so long."""
-HELD_S = 300.0
+HELD_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 KEPT_BYTES = 64 * 1024
 
@@ -94,6 +94,7 @@ class Repeated:
         self._rounds = Rounds(columns, clock)
         self._clock = clock
         self._error: str | None = None
+        self._silent = False
         self._began = clock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="nvidia-smi", daemon=True)
@@ -143,7 +144,7 @@ class Repeated:
     def _read(self, child: subprocess.Popen[bytes]) -> str | None:
         assert child.stdout is not None
         output = child.stdout.fileno()
-        heard = self._clock()
+        heard, self._silent = self._clock(), False
         while not self._ending.is_set():
             # While a round is coming in, its end is looked for.
             ready, _, _ = select.select([output], [], [], QUIET_S if self._rounds.open else 1.0)
@@ -155,18 +156,19 @@ class Repeated:
                 self._rounds.feed(data)
             self._rounds.settle()
             if self._clock() - heard > self._silent_s:
+                self._silent = True
                 return "nvidia-smi has not answered for %d s" % (self._clock() - heard)
         return None
 
     def _bury(self, child: subprocess.Popen[bytes]) -> None:
-        """A process that the driver holds cannot be killed yet: then it is waited for, for a while."""
+        """One that hung may be held by the driver, so that it cannot be killed yet: it is waited for, for a while."""
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so the group is still its own
         for stream in (child.stdin, child.stdout):
             if stream is not None:
                 stream.close()
         child.wait()  # the shell
-        until = self._clock() + HELD_S
+        until = self._clock() + (HELD_S if self._silent else 0.0)
         while self._clock() < until and _is_group(child.pid):
             if self._ending.wait(0.1):
                 return

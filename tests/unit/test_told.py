@@ -1,0 +1,90 @@
+"""Frames of the agent's watch, put together again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.reports.told import KEPT_LOG_BYTES, Told
+from tests.unit.facts import TARGET
+
+RUN = {"id": "r1", "spec": {"created_at": 1.0}, "training_alive": True, "wrapper_alive": True, "log": {"size": 0}}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def everything(run: dict[str, Any] | None = RUN, *, at: int = 0, **more: Any) -> dict[str, Any]:
+    return {"all": {"now": 5.0, "live": {}, "run": run, **more}, "log": {"at": at, "anew": True}}
+
+
+def grown(at: int, *, anew: bool = False, **changed: Any) -> dict[str, Any]:
+    return {"changed": {}, "run": changed, "log": {"at": at, "anew": anew}}
+
+
+def line(step: int) -> bytes:
+    return b"step %d loss 0.5\n" % step
+
+
+def test_what_did_not_change_stays() -> None:
+    told = Told(TARGET, Clock())
+    told.take(everything(disk_free_bytes=7), b"")
+    status = {"phase": "compiling", "detail": "compiling 3 of 8", "phase_started_at": 2.0}
+    report = told.take({"changed": {"now": 12.0}, "run": {"status": status}, "log": {"at": 0, "anew": False}}, b"")
+    assert report.disk_free_bytes == 7 and report.now_s == 12.0
+    assert report.run is not None and report.run.run_id == "r1" and report.compiling is not None
+    assert (report.compiling.number, report.compiling.total, report.compiling.elapsed_s) == (3, 8, 10.0)
+
+
+def test_the_log_goes_on_and_is_kept_within_bounds() -> None:
+    told = Told(TARGET, Clock())
+    told.take(everything(), line(1))
+    report = told.take(grown(len(line(1))), line(2) + b"ste")
+    assert report.last_lines == ("step 1 loss 0.5", "step 2 loss 0.5", "ste")
+    end = len(line(1)) + len(line(2)) + 3
+    report = told.take(grown(end), b"p 3 loss 0.5\n" + b"x" * KEPT_LOG_BYTES)
+    assert report.throughput is not None and report.throughput.step == 3
+    assert len(report.last_lines) == 1
+
+
+def test_after_a_lost_connection_the_log_goes_on_where_it_ended() -> None:
+    clock = Clock()
+    told = Told(TARGET, clock)
+    told.take(everything(), line(10))
+    clock.now = 10.0
+    report = told.take(everything(), line(10) + line(60))
+    assert report.last_lines == ("step 10 loss 0.5", "step 60 loss 0.5"), "nothing twice"
+    assert report.throughput is not None and report.throughput.rate is not None
+    assert report.throughput.rate.per_s == 5.0, "its speed is known across the gap"
+
+
+def test_what_was_left_out_or_cut_is_no_line() -> None:
+    told = Told(TARGET, Clock())
+    told.take(everything(), line(1))
+    report = told.take(grown(5000, anew=True), b"9 loss 0.5\nstep 70 loss 0.5\n")
+    assert report.throughput is not None and report.throughput.step == 70
+    report = told.take(grown(0, anew=True), line(2))
+    assert report.last_lines == ("step 2 loss 0.5",) and report.throughput is not None
+    assert report.throughput.step == 2, "the file became shorter: what was is void"
+
+
+def test_another_run_begins_anew() -> None:
+    told = Told(TARGET, Clock())
+    told.take(everything(), line(900))
+    frame = {"changed": {"run": {**RUN, "id": "r2"}}, "log": {"at": 0, "anew": True}}
+    report = told.take(frame, b"starting\n")
+    assert report.run is not None and report.run.run_id == "r2"
+    assert report.throughput is None and report.last_lines == ("starting",)
+
+
+def test_the_gpus_last_word_stays_beside_what_is_wrong_now() -> None:
+    told = Told(TARGET, Clock())
+    word = {"rows": ["0, NVIDIA H200, 143771, 3, 98"], "error": "nvidia-smi has not answered for 12 s"}
+    report = told.take(everything(gpu=word, gpu_age_s=12.5), b"")
+    assert report.gpus is not None and report.gpus[0].utilization_percent == 98
+    assert (report.gpus_age_s, report.gpu_error) == (12.5, "nvidia-smi has not answered for 12 s")
+    report = told.take(everything(gpu={"rows": [], "error": "x\x1b[31m y"}, gpu_age_s=None), b"")
+    assert (report.gpus, report.gpus_age_s, report.gpu_error) == (None, None, "x y")
