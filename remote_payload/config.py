@@ -92,6 +92,12 @@ class LogConfig:
 
 
 @dataclass(frozen=True)
+class WatchdogConfig:
+    stall_s: float
+    compile_s: float
+
+
+@dataclass(frozen=True)
 class EvaluateConfig:
     prompts: int
     new_tokens: int
@@ -113,6 +119,7 @@ class Config:
     queue: QueueConfig
     checkpoint: CheckpointConfig
     log: LogConfig
+    watchdog: WatchdogConfig
     evaluate: EvaluateConfig
 
     def flat(self) -> Dict[str, Any]:
@@ -121,7 +128,17 @@ class Config:
 
 
 MAY_BE_ZERO = {"seed", "train.warmup", "train.weight_decay"}
-MAY_CHANGE_ON_RESUME = ("steps", "device", "threads", "queue.", "checkpoint.", "log.", "evaluate.", "data.strict")
+MAY_CHANGE_ON_RESUME = (
+    "steps",
+    "device",
+    "threads",
+    "queue.",
+    "checkpoint.",
+    "log.",
+    "evaluate.",
+    "watchdog.",
+    "data.strict",
+)
 """Names and prefixes; everything else would make the resumed run another run."""
 
 

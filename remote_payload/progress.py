@@ -23,6 +23,8 @@ class Progress:
         self.folder = folder
         self._status = contract.Status(phase="loading")
         self._written_at = float("-inf")
+        self.moved_at = time.monotonic()
+        """When the work last said anything of itself."""
         self._window: Deque[Tuple[float, int]] = deque()
         self._last_line: Tuple[float, int] = (time.monotonic(), 0)
         self._tokens = 0
@@ -37,6 +39,16 @@ class Progress:
     def compiling(self, done: int, total: int) -> None:
         """Before each graph that is compiled; `done` are compiled already."""
         self._update(force=True, phase="compiling", detail=None, compile_done=done, compile_total=total)
+
+    @property
+    def phase_name(self) -> str:
+        return self._status.phase
+
+    def note(self, detail: str) -> None:
+        """Something seen from outside the work: it does not count as a move."""
+        moved_at = self.moved_at
+        self._update(force=True, detail=detail)
+        self.moved_at = moved_at
 
     def detail(self, detail: str) -> None:
         self._update(detail=detail)
@@ -86,6 +98,7 @@ class Progress:
 
     def _update(self, *, force: bool = False, **changes: Any) -> None:
         now, at = time.monotonic(), time.time()
+        self.moved_at = now
         if changes.get("phase", self._status.phase) != self._status.phase or self._status.phase_started_at is None:
             changes["phase_started_at"] = at
         self._status = contract.Status(**{**self._status.__dict__, **changes, "updated_at": at})

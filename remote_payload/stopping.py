@@ -1,10 +1,11 @@
-"""What SIGTERM and Ctrl-C mean.
+"""What SIGTERM, Ctrl-C and SIGUSR1 mean.
 
 Rule: the first asks, and is answered at the next step's end; the second is not caught and ends the process at once.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 from types import FrameType
 from typing import Optional
@@ -21,6 +22,8 @@ class StopRequest:
     def install(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        # Where every thread is, written to the log at once; nothing is ended.
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
 
     def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
         self.asked = True

@@ -20,6 +20,7 @@ from progress import Progress
 from samples import DataError
 from start import find_run, layers_of, read_command_line
 from stopping import StopAsked, StopRequest
+from watchdog import Watchdog
 
 EXIT_STOPPED_EMPTY_HANDED = 143
 """128 + SIGTERM: stopped on request, and there is no checkpoint."""
@@ -34,7 +35,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     progress.phase("loading")
     try:
         config, places = resolve(*layers_of(asked, spec))
-        return run(config, places, spec, folder, progress, stop)
+        with Watchdog(progress, config.watchdog):
+            return run(config, places, spec, folder, progress, stop)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr, flush=True)
         progress.phase("failed", f"configuration: {error}")

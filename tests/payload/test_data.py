@@ -21,7 +21,7 @@ from tiny import tiny_config, tiny_target
 from tokens import train_vocabulary
 
 TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% if not enable_thinking %}...{% endif %}{% endif %}"
 )
 TALK = [
