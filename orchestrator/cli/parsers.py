@@ -102,6 +102,17 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     logs.add_argument("-n", "--lines", type=count, metavar="N", help="only the last N lines")
     target(logs)
 
+    runs = command("runs", "which runs there were, a line each; or one run's whole record")
+    runs.add_argument(
+        "words",
+        nargs="*",
+        metavar="TARGET | show RUN",
+        help="targets; or `show` and a run id, its beginning, or `last`",
+    )
+    target(runs)
+    runs.add_argument("-n", "--last", type=count, metavar="N", help="only the newest N (default: 20)")
+    runs.add_argument("--json", action="store_true")
+
     attach = command("attach", "attach to the run's tmux session (detach: Ctrl-b d)")
     target(attach)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from enum import Enum
 from typing import Any
 
 from orchestrator.ledger.journal import JournalEntry, unfinished_text
@@ -15,6 +13,7 @@ from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import CompileProgress, RunPhase, how_it_ended
+from orchestrator.reports.plain import plain_values
 from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
 from orchestrator.reports.training import STALE_S, progress_parts
 
@@ -237,16 +236,4 @@ def _value(value: object) -> str:
 
 def status_record(report: StatusReport) -> dict[str, Any]:
     """For --json. Unknown is null."""
-    return {"schema": SCHEMA, **_plain(asdict(report))}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no word for it, and strict readers refuse Python's
-    return value
+    return {"schema": SCHEMA, **plain_values(asdict(report))}

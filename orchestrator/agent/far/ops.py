@@ -26,6 +26,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "start_run": ("start", "start_run"),
     "run_facts": ("observe", "run_facts"),
     "list_runs": ("observe", "list_runs"),
+    "runs_overview": ("runs", "runs_overview"),
     "wait_run": ("observe", "wait_run"),
     "watch": ("watch", "watch"),
     "stop_run": ("stop", "stop_run"),

@@ -1,0 +1,51 @@
+"""orch runs: which runs there were; `orch runs show ID`: one run's whole record."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+
+from orchestrator.cli.fan_out import for_each
+from orchestrator.cli.output import Output
+from orchestrator.errors import UsageError
+from orchestrator.inventory.loader import load_inventory
+from orchestrator.inventory.model import Target
+from orchestrator.inventory.select import select_one_target, select_targets
+from orchestrator.operations.runs import list_runs, show_run
+from orchestrator.reports.run_detail import render_run, run_record
+from orchestrator.reports.runs import RunsReport, render_runs, runs_record
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    words: list[str] = arguments.words
+    if words[:1] == ["show"]:
+        if len(words) != 2:
+            raise UsageError("`orch runs show` takes one run", way_out="orch runs show last")
+        return _show(arguments, words[1], output)
+    if arguments.target is not None:
+        words = [*words, arguments.target]
+    targets = select_targets(load_inventory(arguments.inventory), words)
+    seen: list[RunsReport] = []
+
+    async def work(target: Target) -> RunsReport:
+        return await list_runs(target, last=arguments.last, trace=output.trace)
+
+    def show(report: RunsReport) -> int:
+        seen.append(report)
+        output.result(json.dumps(runs_record(report)) if arguments.json else render_runs(report))
+        return 0
+
+    code = for_each(targets, work, show, output)
+    if seen and not arguments.json:
+        output.next_step("orch runs show last" if any(report.runs for report in seen) else "orch launch")
+    return code
+
+
+def _show(arguments: argparse.Namespace, wanted: str, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    detail = asyncio.run(show_run(target, wanted, trace=output.trace))
+    output.result(json.dumps(run_record(detail)) if arguments.json else render_run(detail))
+    if not arguments.json:
+        output.next_step(f"orch logs {detail.run.run_id}")
+    return 0

@@ -1,0 +1,72 @@
+"""The runs of a target, and one run's whole record. Nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.agent.errors import AgentOpError
+from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Target
+from orchestrator.ledger.fingerprint import parse_fingerprint
+from orchestrator.ledger.journal import parse_journal_entry
+from orchestrator.ledger.records import parse_run_record
+from orchestrator.ledger.runs import choose_run, parse_runs
+from orchestrator.operations.session import agent_session
+from orchestrator.probes.values import as_mapping
+from orchestrator.reports.run_detail import RunDetail
+from orchestrator.reports.runs import RunsReport
+from orchestrator.transport.tracing import Trace
+from remote_payload import contract
+
+SHOWN = 20
+
+
+async def list_runs(target: Target, *, last: int | None = None, trace: Trace | None = None) -> RunsReport:
+    """last: how many, the newest. Raises what connecting raises."""
+    async with agent_session(target, trace) as session:
+        count = SHOWN if last is None else last
+        reply = await session.request("runs_overview", base=target.base, last=count, timeout_s=60.0)
+    runs = parse_runs(reply.header, reply.body)
+    return RunsReport(target.name, target.label, reply.header["total"], tuple(reversed(runs)))
+
+
+async def show_run(target: Target, wanted: str, *, trace: Trace | None = None) -> RunDetail:
+    """wanted: an id, its unique beginning, or `last`. Raises UsageError naming what there is."""
+    async with agent_session(target, trace) as session:
+        state = (await session.request("run_facts", base=target.base)).header
+        newest = as_mapping(state["run"]).get("id")
+        run_id = str(newest) if wanted == "last" and newest else choose_run(state["runs"], wanted)
+        facts, overview, entries, fingerprint = await asyncio.gather(
+            session.request("run_facts", base=target.base, run_id=run_id),
+            session.request("runs_overview", base=target.base, only=run_id),
+            session.request("journal_entries", base=target.base, run_id=run_id),
+            _read_json(session, f"{target.base}/runs/{run_id}/{contract.FINGERPRINT}"),
+        )
+    run = parse_run_record(facts.header)
+    summaries = parse_runs(overview.header, overview.body)
+    if run is None or not summaries:
+        raise UsageError(f"run {run_id} is no longer there", way_out="orch runs")
+    lines = [parse_journal_entry(line) for line in entries.header["entries"]]
+    return RunDetail(
+        target=target.name,
+        label=target.label,
+        run=run,
+        summary=summaries[0],
+        fingerprint=parse_fingerprint(fingerprint),
+        fingerprint_record=fingerprint,
+        journal=tuple(line for line in lines if line is not None),
+    )
+
+
+async def _read_json(session: AgentSession, path: str) -> Mapping[str, Any] | None:
+    """None: not there, or not to be read."""
+    try:
+        reply = await session.request("read_file", path=path)
+        value = json.loads(reply.body)
+    except (AgentOpError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

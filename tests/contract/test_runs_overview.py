@@ -1,0 +1,107 @@
+"""Many runs in one answer: finished, live, foreign, half written."""
+
+import json
+import os
+import shutil
+import time
+
+from orchestrator.agent.far import runs, stop
+from orchestrator.agent.far.framing import encode_frame
+from orchestrator.ledger.runs import parse_runs
+from tests.run_place import GRACEFUL, ready
+
+PRINTS = "for step in (1, 2, 3): print(f'step {step}/9 loss 0.5 1250.0 tok/s')"
+
+
+def overview(place, **params):
+    answer, tails = place.call(runs.runs_overview, **params)
+    assert encode_frame({"id": 1, "data": answer}, tails)
+    return answer, parse_runs(json.loads(json.dumps(answer)), tails)
+
+
+def make(place, run_id, **files):
+    folder = place.base / "runs" / run_id
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+def test_what_they_were_and_how_they_ended(place):
+    good = place.start(PRINTS, watch_s=20, spec={"launched_by": "ann@laptop"})
+    bad = place.start("raise SystemExit(7)", watch_s=20)
+    stopped = place.start(GRACEFUL)
+    ready(place, stopped)
+    place.call(stop.stop_run, run_id=None, wait_s=20)
+    live = place.start(GRACEFUL)
+    ready(place, live)
+    answer, found = overview(place)
+    assert [run.run_id for run in found] == [a["run_id"] for a in (good, bad, stopped, live)] and answer["total"] == 4
+    assert [run.outcome for run in found] == [
+        "ended well",
+        "failed: exit code 7",
+        "was stopped (exit code 3)",
+        "running",
+    ]
+    assert [run.failed for run in found] == [False, True, False, False]
+    first = found[0]
+    assert (first.step, first.total_steps, first.throughput.rate.per_s) == (3, 9, 1250.0)
+    assert first.launched_by == "ann@laptop" and first.ended_at >= first.started_at
+    assert found[3].ended_at is None and found[3].duration_s >= 0 and found[3].step is None
+    _, found = overview(place, last=1)
+    assert [run.run_id for run in found] == [live["run_id"]]
+    _, found = overview(place, only=good["run_id"])
+    assert [run.run_id for run in found] == [good["run_id"]]
+
+
+def test_half_written_and_foreign_folders_are_told_as_far_as_they_go(place):
+    make(place, "20260101-000000-aaaa")
+    make(place, "20260101-000001-aaaa", run_json="{", run_log="step 5 loss 1.0\n")
+    make(place, "20260101-000002-aaaa", run_json={"run_id": "20260101-000002-aaaa"}, exit_json="[]")
+    make(place, "20260101-000003-aaaa", run_json=[], status_json='{"step": 7}', fingerprint_json='{"release": 3}')
+    make(
+        place,
+        "20260101-000004-aaaa",
+        exit_json={"exit_code": 0},
+        fingerprint_json={"release": {"git": {"commit": "c"}}},
+    )
+    (place.base / "runs" / "file").write_text("no folder")
+    os.symlink("/", place.base / "runs" / "link")
+    _, found = overview(place)
+    assert [run.run_id[-6:-5] for run in found] == list("01234")
+    assert [run.step for run in found] == [None, 5, None, 7, None]
+    assert {run.outcome.partition(":")[0] for run in found[:4]} == {"not started"}
+    assert (found[4].outcome, found[4].git_commit, found[4].started_at) == ("ended well", "c", None)
+
+
+def test_a_run_that_vanishes_while_it_is_read_is_left_out(place, monkeypatch):
+    make(place, "r1", exit_json={"exit_code": 0})
+    ids = runs.records.run_ids
+    monkeypatch.setattr(runs.records, "run_ids", lambda base: [*ids(base), "r2"])
+    assert [run.run_id for run in overview(place)[1]] == ["r1"]
+
+
+def test_none(place):
+    assert overview(place)[1] == ()
+
+
+def test_five_hundred_and_their_logs_fit_into_one_answer(place):
+    now = time.time()
+    for number in range(510):
+        run_id = f"20260101-{number:06d}-aaaa"
+        make(
+            place,
+            run_id,
+            run_json={
+                "run_id": run_id,
+                "created_at": now,
+                "argv": ["python", "x" * 200],
+                "settings": {"a": "b" * 5000},
+            },
+            exit_json={"run_id": run_id, "exit_code": 0, "started_at": now, "ended_at": now + 1},
+            run_log="x" * 5000 + f"\nstep {number} loss 1.0 1000.0 tok/s\n",
+        )
+    answer, found = overview(place)
+    assert answer["total"] == 510 and len(found) == 500
+    assert [run.step for run in found] == list(range(10, 510))
+    shutil.rmtree(place.base / "runs")  # cleaning up looks for the processes of each

@@ -1,0 +1,61 @@
+"""`orch runs` and `orch runs show` on a lab, with a script that knows nothing of orch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.lab.surface import Lab
+from tests.lab.place import Place, said
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def place(either_lab: Lab, tmp_path: Path) -> Iterator[Place]:
+    place = Place(either_lab, tmp_path, f"r{next(numbers)}")
+    yield place
+    place.clean()
+
+
+def test_runs_are_listed_and_shown_whole(place: Place) -> None:
+    assert "no runs" in place.ok("runs")
+    assert place.orch("runs", "show", "last").returncode == 2
+    place.ok("deploy")
+    place.ok("launch", "--wait", "end", "--set", "steps=3")
+    place.write(command=["python3", "foreign.py", "2", "0.01", "fail"])
+    assert place.orch("launch", "--wait", "end").returncode == 11
+
+    listed = json.loads(place.ok("runs", "--json"))
+    failed, good = listed["runs"]
+    assert (listed["schema"], listed["total"], listed["target"]) == ("orch.runs/1", 2, "ct200")
+    assert (good["outcome"], failed["outcome"]) == ("ended well", "failed: exit code 1")
+    assert (good["step"], good["throughput"]["rate"]["per_s"], failed["step"]) == (3, 12500.0, 1)
+    assert good["release"] == failed["release"] and len(good["release"]) == 64
+    text = place.ok("runs", "-n", "1")
+    assert failed["run_id"] in text and good["run_id"] not in text and "1 older: orch runs -n 2" in text
+
+    shown = place.ok("runs", "show", good["run_id"][:-2])
+    assert shown.startswith(f"{good['run_id']} on ") and "ended well, after" in shown
+    for expected in ("steps=3", "12.5 Ktok/s", "3, 12.5", good["release"][:12], "launch done by"):
+        assert expected in shown
+    whole = json.loads(place.ok("runs", "show", "last", "--json"))
+    assert (whole["schema"], whole["run"]["run_id"]) == ("orch.run/1", failed["run_id"])
+    fingerprint = whole["fingerprint"]
+    assert fingerprint["schema"] == "orch.fingerprint/1" and fingerprint["unknown"] == {}
+    assert fingerprint["release"]["tree_hash"] == failed["release"]
+    assert fingerprint["python"]["version"] and fingerprint["packages"] is not None
+    assert [(entry["op"], entry["phase"]) for entry in whole["journal"]] == [("launch", "begin"), ("launch", "done")]
+
+
+def test_what_is_not_one_run_is_refused_with_what_there_is(place: Place) -> None:
+    place.ok("deploy")
+    place.ok("launch", "--wait", "end")
+    run_id = place.status()["run"]["run_id"]
+    done = place.orch("runs", "show", "1999")
+    assert done.returncode == 2 and run_id in said(done)
+    assert place.orch("runs", "show").returncode == 2

@@ -1,0 +1,164 @@
+"""Runs as a table and as JSON, one run in groups. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import UsageError
+from orchestrator.ledger.fingerprint import parse_fingerprint
+from orchestrator.ledger.journal import parse_journal_entry
+from orchestrator.ledger.records import parse_run_record
+from orchestrator.ledger.runs import choose_run, parse_runs
+from orchestrator.reports.run_detail import RunDetail, render_run, run_record
+from orchestrator.reports.runs import RunsReport, render_runs, runs_record
+
+IDS = ["20261129-141500-a1b2", "20261129-141500-a1ff", "20261130-005320-ffff"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda x: st.dictionaries(st.text(), x) | st.lists(x),
+    max_leaves=5,
+)
+FINGERPRINT: dict[str, Any] = {
+    "schema": "orch.fingerprint/1",
+    "release": {
+        "tree_hash": "a" * 64,
+        "files": 31,
+        "bytes": 141_000,
+        "pushed_at": 1_796_000_000.0,
+        "deployed_by": "ann@laptop",
+        "git": {"commit": "b" * 40, "branch": "main", "dirty_files": [f"f{n}.py" for n in range(7)]},
+    },
+    "python": {"version": "3.12.1", "executable": "/root/venv/bin/python"},
+    "packages": {"torch": "2.11.0+cu128", "sglang": "0.5", "zzz": "1"},
+    "torch": {"version": "2.11.0+cu128", "cuda": "12.8", "git_version": "c" * 40},
+    "driver": {"version": "580.65.06"},
+    "nvidia_smi": {"csv": "0, NVIDIA H200, 143771, 0, 0\n1, NVIDIA H200, 143771, 0, 0\n", "error": None},
+    "variables": {"values": {"NCCL_DEBUG": "INFO"}, "names": ["HF_TOKEN"]},
+    "limits": {"memory_bytes": 68_719_476_736, "cpu_cores": 16.0, "cpus": [0, 1], "shm_bytes": 1, "disk_free_bytes": 2},
+    "machine": {"kernel": "6.8.12", "libc": "glibc 2.39", "hostname": "ct200"},
+    "cache": {
+        "folders": {"TRITON_CACHE_DIR": {"path": "/t", "exists": True, "bytes": 9, "files": 2, "complete": True}}
+    },
+    "unknown": {"cache": "not done within 3 s"},
+}
+
+
+def run(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": IDS[0],
+        "folder": f"/root/orch/runs/{IDS[0]}",
+        "spec": {"created_at": 1_796_000_000.0, "launched_by": "ann@laptop", "argv": ["python", "train.py"]},
+        "exit": {"exit_code": 0, "started_at": 1_796_000_000.0, "ended_at": 1_796_003_720.0},
+        "status": {"phase": "done", "step": 700, "total_steps": 700, "tokens_per_s": 20500.0},
+        "checkpoints": [{"name": "step-700", "complete": True}, {"name": "step-710", "complete": False}],
+        "git": {"commit": "b" * 40, "branch": "main", "dirty_files": ["x"]},
+        "tree_hash": "a" * 64,
+        **changes,
+    }
+
+
+def report(*runs: dict[str, Any], total: int | None = None) -> RunsReport:
+    found = parse_runs({"runs": list(runs), "now": 1_796_004_000.0, "live": {}}, b"")
+    return RunsReport("ct200", "ct200", len(found) if total is None else total, found)
+
+
+def test_a_line_a_run() -> None:
+    head, columns, line, older = render_runs(report(run(), total=3)).splitlines()
+    assert head == "ct200" and columns.split()[0] == "run"
+    assert line.split("  ")[1:] and IDS[0] in line and "2026-11-30 00:53:20" in line and "1 h 2 min" in line
+    for part in ("ended well", "700/700", "20.5 Ktok/s", "a" * 12 + "  ", "b" * 10 + "+1"):
+        assert part in line
+    assert older.strip() == "2 older: orch runs -n 3"
+
+
+def test_json_is_strict_and_says_null() -> None:
+    nan = run(status={"step": 1, "loss": float("nan"), "tokens_per_s": float("inf")})
+    whole = json.loads(json.dumps(runs_record(report(nan, run(exit=None, status=None, git=None))), allow_nan=False))
+    assert whole["schema"] == "orch.runs/1"
+    assert [one["phase"] for one in whole["runs"]] == ["ended", "not started"]
+    assert whole["runs"][1]["git_commit"] is None and whole["runs"][1]["throughput"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "failed"),
+    [
+        ({"exit": {"exit_code": 1}}, "failed: exit code 1", True),
+        ({"exit": {"signal": 9}}, "failed: killed by SIGKILL", True),
+        ({"exit": {"signal": 15}, "stop": {"asked_at": 1}}, "was stopped (killed by SIGTERM)", False),
+        ({"exit": {"exit_code": 1}, "stop": {"asked_at": 1}}, "failed: exit code 1", True),
+        ({"exit": {"start_error": {"message": "there is no program x"}}}, "not started: there is no program x", True),
+        ({"exit": None, "claimed": True}, "ended, outcome unknown: nobody recorded how it ended", True),
+        ({"exit": None, "training_alive": True}, "running", False),
+    ],
+)
+def test_how_it_ended_in_words(changes: dict[str, Any], outcome: str, failed: bool) -> None:
+    (found,) = report(run(**changes)).runs
+    assert (found.outcome, found.failed) == (outcome, failed)
+
+
+def test_a_run_is_named_by_a_unique_beginning_or_last() -> None:
+    assert choose_run(IDS, "last") == IDS[2] and choose_run(IDS, "20261130") == IDS[2]
+    assert choose_run(IDS, IDS[0]) == IDS[0] and choose_run([*IDS, "2026"], "2026") == "2026"
+    for wanted, evidence in [("20261129", "a1ff"), ("1999", "ffff")]:
+        with pytest.raises(UsageError) as error:
+            choose_run(IDS, wanted)
+        assert evidence in error.value.evidence
+    with pytest.raises(UsageError, match="no runs yet"):
+        choose_run([], "last")
+
+
+def detail(raw: dict[str, Any], fingerprint: Any) -> RunDetail:
+    record = parse_run_record({"run": raw})
+    assert record is not None
+    entry = parse_journal_entry({"id": "x", "op": "stop", "at": 1.0, "phase": "begin", "detail": {"kill": True}})
+    assert entry is not None
+    (summary,) = report(raw).runs
+    return RunDetail("ct200", "ct200", record, summary, parse_fingerprint(fingerprint), fingerprint, (entry,))
+
+
+def test_a_run_in_groups() -> None:
+    text = render_run(detail(run(), FINGERPRINT))
+    for part in (
+        f"{IDS[0]} on ct200: ended well, after 1 h 2 min",
+        "00:53:20 UTC by ann@laptop",
+        "step-700, step-710 (incomplete)",
+        "aaaaaaaaaaaa, 31 files, 141 kB",
+        "commit bbbbbbbbbbbb on main",
+        "f4.py and 2 more",
+        "2.11.0+cu128, built for CUDA 12.8",
+        "torch 2.11.0+cu128, sglang 0.5",
+        "2 x NVIDIA H200, 143771 MiB",
+        "580.65.06",
+        "16 of 2",
+        "/t: 9 B, 2 files",
+        "names only  HF_TOKEN",
+        "not done within 3 s",
+        "stop begun by somebody: kill yes",
+    ):
+        assert part in text, part
+
+
+def test_json_of_one_run_holds_the_files_own_words() -> None:
+    whole = json.loads(json.dumps(run_record(detail(run(), FINGERPRINT)), allow_nan=False))
+    assert (whole["schema"], whole["fingerprint"]) == ("orch.run/1", FINGERPRINT)
+    assert whole["run"]["state"]["exit"]["exit_code"] == 0 and whole["journal"][0]["op"] == "stop"
+
+
+def test_text_from_afar_is_plain() -> None:
+    evil = "\x1b[31mx\x1b]0;t\x07\n"
+    raw = run(spec={"argv": [evil], "launched_by": evil, "settings": {evil: evil}}, checkpoints=[{"name": evil}])
+    found = {**FINGERPRINT, "variables": {"values": {"A": evil}, "names": [evil]}, "machine": {"kernel": evil}}
+    assert "\x1b" not in render_run(detail({**raw, "id": evil, "tree_hash": evil}, found))
+    assert "\x1b" not in render_runs(report(raw))
+
+
+@settings(max_examples=40)
+@given(st.lists(st.fixed_dictionaries({"id": st.text()}, optional={k: JSON for k in run() if k != "id"}) | JSON))
+def test_any_answer_is_read(runs: list[Any]) -> None:
+    found = RunsReport("t", "t", 1, parse_runs({"runs": runs, "now": 1.0}, b"xyz"))
+    assert render_runs(found) and json.dumps(runs_record(found), allow_nan=False)
