@@ -17,6 +17,7 @@ The run's folder (environment variable ORCH_RUN_DIR):
     runtime.json     payload     what it really runs on (versions, devices), once
     result.json      payload     what came out (acceptance length, ...), once, at the end
     config.yaml      payload     the settings it runs with, all of them
+    export/          payload     the finished model, for servers
     checkpoints/     payload     step-<n>/, complete only with the marker file inside
 """
 
@@ -48,6 +49,7 @@ RUNTIME = "runtime.json"
 RESULT = "result.json"
 CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
+EXPORT = "export"
 CHECKPOINT_MARKER = "_SUCCESS"
 
 EXIT_OK = 0
@@ -55,6 +57,12 @@ EXIT_FAILED = 1
 EXIT_BAD_CONFIG = 2
 EXIT_STOPPED_WITH_CHECKPOINT = 3
 """Left on SIGTERM after a complete checkpoint."""
+
+
+ACCEPTANCE_LENGTH = (
+    "the mean over verification cycles of the tokens a cycle yields: the accepted drafts and the target's own next "
+    "token, between 1 and the block size"
+)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
+import contract
 from config import Config
 from drafter import Drafter
 from prepare import Prepared, Prompts, heldout_prompts
@@ -48,6 +49,7 @@ def evaluate(
         "acceptance_length_untrained": measured["untrained"].length,
         "acceptance_length_unseen_family": measured["unseen_family"].length if others else None,
         "acceptance_length_by_family": _by_group(prompts, decoded, plain),
+        "acceptance_length_definition": contract.ACCEPTANCE_LENGTH,
         "block_size": config.block_size,
         "lossless": lossless,
         "prompts": len(prompts),

@@ -75,6 +75,7 @@ def run(
     from devices import place
     from drafter import Drafter
     from evaluate import evaluate
+    from export import export
     from loop import train_drafter
     from prepare import prepare
     from runtime import runtime_facts
@@ -122,6 +123,8 @@ def run(
     except StopAsked:
         progress.phase("stopping", "checkpoint saved")
         return contract.EXIT_STOPPED_WITH_CHECKPOINT
+    export(folder / contract.EXPORT, drafter, prepared, config, result)
+    progress.say(f"exported: {folder / contract.EXPORT}")
     progress.result({"steps": config.steps, **result})
     progress.phase("done")
     progress.say(f"acceptance length: {result['acceptance_length']:.2f}")

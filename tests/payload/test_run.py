@@ -20,6 +20,7 @@ import torch
 import train
 from checkpoint import WEIGHTS, complete_steps
 from config import read_config_file, resolve
+from export import load_exported
 from progress import Progress
 from safetensors.torch import load_file
 from stopping import StopRequest
@@ -60,6 +61,8 @@ def test_a_run_leaves_its_records(whole_run, tmp_path):
     assert result["lossless"] is True
     assert 1.0 <= result["acceptance_length_untrained"] <= 8.0
     assert result["prompts"] == 2
+    assert "accepted drafts and the target's own next token" in result["acceptance_length_definition"]
+    assert load_exported(whole_run / contract.EXPORT, torch.device("cpu"))[1]["block_size"] == 8
     assert complete_steps(whole_run / contract.CHECKPOINTS) == [2, 4]
     assert resolve(read_config_file(whole_run / contract.CHECKPOINTS / "step-4" / contract.CONFIG))[0] == tiny_config()
 
