@@ -90,7 +90,7 @@ class RunFailedError(OrchError):
 
 
 class DeadlineError(OrchError):
-    """It did not happen within the time given. What still runs is said in the text."""
+    """It did not happen within the time given, or can no longer happen. What still runs is said in the text."""
 
     exit_code = 12
 

@@ -29,7 +29,8 @@ from orchestrator.operations.session import agent_session, release_lease, requir
 from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.log import find_traceback
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
-from orchestrator.probes.training import how_it_ended, parse_exit
+from orchestrator.probes.throughput import merge, read_tail
+from orchestrator.probes.training import how_it_ended, parse_exit, parse_status
 from orchestrator.reports.launch import LaunchReport
 from orchestrator.transport.tracing import Trace
 
@@ -76,7 +77,8 @@ async def launch(
     on_status: Callable[[Mapping[str, Any]], None] | None = None,
     trace: Trace | None = None,
 ) -> LaunchReport:
-    """Raises PreflightError and BusyError (nothing started), RunFailedError (it ended badly), DeadlineError."""
+    """Raises PreflightError and BusyError (nothing started), RunFailedError (it ended badly), DeadlineError (it did not
+    get there in time, or ended well before it could)."""
     payload = require_payload(target)
     async with agent_session(target, trace) as session:
         await take_lease(session, target)
@@ -225,13 +227,32 @@ async def _wait(
     run = facts.header["run"]
     if answer["exit"] is not None:
         raise_if_failed(target, report.run_id, answer["exit"], tail, stop_asked=bool(run["stop"]))
+    step = last_step(answer["status"], tail)
+    reached = answer["met"] or (condition.step is not None and step is not None and step >= condition.step)
+    if condition.step is not None and not reached:
+        raise _ended_before(target, report.run_id, condition.step, step)
     return replace(
         report,
         waited=condition.kind,
-        reached=answer["met"],
+        reached=reached,
         status=answer["status"],
         ended=answer["exit"],
         result=run["result"],
+    )
+
+
+def last_step(status: Mapping[str, Any] | None, log_tail: str) -> int | None:
+    """As status.json says, else as the training printed it."""
+    printed = read_tail(log_tail.encode("utf-8", "surrogateescape"), begins_whole=False)
+    said = merge(parse_status(status), printed)
+    return said.step if said else None
+
+
+def _ended_before(target: Target, run_id: str, wanted: int, step: int | None) -> DeadlineError:
+    return DeadlineError(
+        f"run {run_id} on {target.name} ended well before step {wanted}",
+        evidence="it never said at which step it is" if step is None else f"its last step was {step}",
+        way_out=f"orch runs show {run_id}\norch launch --wait end   when its end is what matters",
     )
 
 

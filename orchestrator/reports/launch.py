@@ -52,6 +52,8 @@ def render_waited(report: LaunchReport) -> str:
     progress = render_progress(report.status or {})
     if report.ended is not None and not report.reached:
         return f"{report.target}: run {report.run_id} ended well before it got there (last: {progress})"
+    if report.ended is not None and not report.status:
+        return f"{report.target}: run {report.run_id} got there and ended well"
     return f"{report.target}: {progress}"
 
 

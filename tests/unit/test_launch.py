@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Caches
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id, parse_settings
 from orchestrator.operations.checkpoints import choose_checkpoint
-from orchestrator.operations.launch import WaitCondition, parse_condition
+from orchestrator.operations.launch import WaitCondition, last_step, parse_condition
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
 from orchestrator.reports.launch import LaunchReport, render_progress, render_waited
 from tests.unit.facts import PAYLOAD, TARGET, payload
@@ -187,3 +188,18 @@ def test_a_run_that_ended_before_the_step_is_not_said_to_be_running() -> None:
         "ct200", "r1", 7, None, "/r", None, (), {"exit_code": 0}, "", waited="step", reached=False, status={"step": 3}
     )
     assert render_waited(report) == "ct200: run r1 ended well before it got there (last: running, step 3)"
+    report = replace(report, reached=True, status=None)
+    assert render_waited(report) == "ct200: run r1 got there and ended well"
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "step"),
+    [
+        ({"step": 7}, "step 9 loss 1.0\n", 7),
+        (None, "half a line\nstep 9/20 loss 1.0\n", 9),
+        ({"broken": "/x"}, "nothing\nof the kind\n", None),
+        (None, "", None),
+    ],
+)
+def test_the_last_step_is_what_it_said(status: Any, log: str, step: int | None) -> None:
+    assert last_step(status, log) == step
