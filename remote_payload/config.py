@@ -65,6 +65,7 @@ class DrafterConfig:
 class TrainConfig:
     batch: int
     accumulation: int
+    recompute: bool
     anchors: int
     learning_rate: float
     warmup: float
@@ -138,6 +139,7 @@ MAY_CHANGE_ON_RESUME = (
     "evaluate.",
     "watchdog.",
     "data.strict",
+    "train.recompute",
 )
 """Names and prefixes; everything else would make the resumed run another run."""
 

@@ -15,6 +15,7 @@ import torch
 from attention import Mask, attend
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 INITIAL_DEVIATION = 0.02
 
@@ -126,6 +127,8 @@ class Drafter(nn.Module):
     def __init__(self, shape: DrafterShape, *, seed: int) -> None:
         super().__init__()
         self.shape = shape
+        self.recompute = False
+        """Layers run again in the backward pass instead of keeping what they computed: less memory, a third slower."""
         self.fc = nn.Linear(shape.selected_layers * shape.hidden_size, shape.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(shape.hidden_size, shape.norm_epsilon)
         self.layers = nn.ModuleList(DraftLayer(shape) for _ in range(shape.layers))
@@ -156,7 +159,11 @@ class Drafter(nn.Module):
         """
         turn = rotation(positions, self.shape.head_size, self.shape.rope_theta)
         for layer, layer_context in zip(self.layers, context, strict=True):
-            block = layer(block, turn, layer_context, mask)
+            if self.recompute and torch.is_grad_enabled():
+                # Reentrant, the gradient of what is not a tensor argument of its own (the context) would be lost.
+                block = checkpoint(layer, block, turn, layer_context, mask, use_reentrant=False)
+            else:
+                block = layer(block, turn, layer_context, mask)
         hidden: Tensor = self.norm(block)
         return hidden
 

@@ -109,6 +109,7 @@ def run(
 
     shape = prepared.target.drafter_shape(intermediate_size=config.drafter.intermediate_size)
     drafter = Drafter(shape, seed=config.seed).to(placement.device)
+    drafter.recompute = config.train.recompute
     untrained = Drafter(shape, seed=config.seed).to(placement.device)
     progress.say(
         f"drafter: {sum(p.numel() for p in drafter.parameters()):,} parameters, reads target layers "

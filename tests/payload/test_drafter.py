@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import drafter
 import pytest
 import torch
 from anchors import PADDING, choose_anchors
@@ -210,3 +211,28 @@ def test_every_parameter_gets_a_gradient_in_the_first_step():
     drafter.fc.weight.grad = None
     with pytest.raises(TrainingError, match=r"fc\.weight"):
         check_gradients(drafter)
+
+
+def gradients_of_a_step(*, recompute):
+    config, target = tiny_config(), tiny_target()
+    learner = tiny_drafter(target)
+    learner.recompute = recompute
+    step_loss(tiny_batch(target, config), target, learner, 1, config).loss.backward()
+    check_gradients(learner)
+    return {name: parameter.grad for name, parameter in learner.named_parameters()}
+
+
+def test_recomputing_layers_changes_no_gradient():
+    kept, recomputed = gradients_of_a_step(recompute=False), gradients_of_a_step(recompute=True)
+    assert len(recomputed) == 25
+    assert all(bool(recomputed[name].any()) and torch.equal(recomputed[name], kept[name]) for name in kept)
+
+
+def test_recomputing_that_loses_gradients_is_caught(monkeypatch):
+    def reentrant(layer, *inputs, use_reentrant):
+        return real(layer, *inputs, use_reentrant=True)
+
+    real = drafter.checkpoint
+    monkeypatch.setattr(drafter, "checkpoint", reentrant)
+    with pytest.raises(TrainingError, match="parameters got no gradient in the first step"):
+        gradients_of_a_step(recompute=True)
