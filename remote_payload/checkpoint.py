@@ -5,6 +5,7 @@ Rule: a folder without the marker does not count. It is written beside, flushed,
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from safetensors.torch import load_file, save_file
 
 WEIGHTS = "model.safetensors"
 TRAINING_STATE = "training_state.pt"
+FACTS = "checkpoint.json"
+BEST = "best"
 
 
 class CheckpointError(RuntimeError):
@@ -49,7 +52,9 @@ def save_checkpoint(
     prepared: Path,
     chapters: Chapters,
     keep: int,
+    acceptance: Optional[float] = None,
 ) -> Path:
+    """The newest `keep` stay, and the one with the best acceptance, which `best` points to."""
     parent.mkdir(parents=True, exist_ok=True)
     final = parent / f"step-{step}"
     if (final / contract.CHECKPOINT_MARKER).exists():
@@ -69,14 +74,19 @@ def save_checkpoint(
         "prepared": os.path.relpath(prepared, parent),
     }
     torch.save(state, fresh / TRAINING_STATE)
+    contract.write_json(fresh / FACTS, {"step": step, "acceptance": acceptance})
     (fresh / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
     (fresh / contract.CHECKPOINT_MARKER).touch()
     for path in [*fresh.iterdir(), fresh]:
         _flush(path)
     os.replace(fresh, final)
     _flush(parent)
+    best = best_step(parent)
+    if best is not None:
+        _point(parent / BEST, f"step-{best}")
     for old in complete_steps(parent)[:-keep]:
-        shutil.rmtree(parent / f"step-{old}")
+        if old != best:
+            shutil.rmtree(parent / f"step-{old}")
     return final
 
 
@@ -101,6 +111,24 @@ def complete_steps(parent: Path) -> List[int]:
     """Ascending."""
     marked = [path.parent.name for path in parent.glob(f"step-*/{contract.CHECKPOINT_MARKER}")]
     return sorted(int(name[len("step-") :]) for name in marked)
+
+
+def best_step(parent: Path) -> Optional[int]:
+    """Of those with a known acceptance; the later of two equal ones."""
+    known = []
+    for step in complete_steps(parent):
+        path = parent / f"step-{step}" / FACTS
+        acceptance = json.loads(path.read_text(encoding="utf-8"))["acceptance"] if path.is_file() else None
+        if acceptance is not None:
+            known.append((acceptance, step))
+    return max(known)[1] if known else None
+
+
+def _point(link: Path, to: str) -> None:
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(to)
+    os.replace(fresh, link)
 
 
 def last_checkpoint(parent: Path) -> Optional[Path]:

@@ -52,6 +52,7 @@ def evaluate(
         "acceptance_length_definition": contract.ACCEPTANCE_LENGTH,
         "block_size": config.block_size,
         "lossless": lossless,
+        "identical_prompts": measured["trained"].identical,
         "prompts": len(prompts),
         "control_prompts": controls,
         "tokens": measured["trained"].tokens,

@@ -29,8 +29,13 @@ class Acceptance:
     """Mean tokens a cycle yields: between 1 and the block size."""
     cycles: int
     tokens: int
-    lossless: bool
-    """Every prompt's output equals plain greedy decoding."""
+    identical: int
+    """Prompts whose output equals plain greedy decoding."""
+    prompts: int
+
+    @property
+    def lossless(self) -> bool:
+        return self.identical == self.prompts
 
 
 @torch.no_grad()
@@ -68,12 +73,13 @@ def decode_speculatively(
     known = 0
     while len(out) < new_tokens and out[-1] not in end_ids:
         positions = torch.arange(known, known + features.shape[1], device=device)[None]
-        context = extend_context(context, drafter.read_context(features * float(use_context), positions))
-        known += features.shape[1]
         block = torch.full((1, width), mask_id, device=device)
         block[0, 0] = out[-1]
-        hidden = drafter(target.embed(block), torch.arange(known, known + width, device=device)[None], context)
-        block[0, 1:] = target.to_logits(hidden[:, 1:]).argmax(-1)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            context = extend_context(context, drafter.read_context(features * float(use_context), positions))
+            known += features.shape[1]
+            hidden = drafter(target.embed(block), torch.arange(known, known + width, device=device)[None], context)
+            block[0, 1:] = target.to_logits(hidden[:, 1:]).argmax(-1)
         best, features = target.advance(block, cache)
         right = _right_prefix(block[0, 1:], best[0, :-1])
         yielded = best[0, : right + 1].tolist()
@@ -98,5 +104,6 @@ def measure_acceptance(decoded: Sequence[Decoded], reference: Sequence[Sequence[
         length=sum(counts) / len(counts) if counts else 1.0,
         cycles=len(counts),
         tokens=sum(len(one.tokens) for one in decoded),
-        lossless=all(one.tokens == list(plain) for one, plain in zip(decoded, reference, strict=True)),
+        identical=sum(one.tokens == list(plain) for one, plain in zip(decoded, reference, strict=True)),
+        prompts=len(decoded),
     )

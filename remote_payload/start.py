@@ -17,10 +17,7 @@ from settings_file import Placed
 
 def read_command_line(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="train.py", description="Trains a DFlash drafter.", allow_abbrev=False)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, on top of config.yaml's defaults")
-    parser.add_argument(
-        "--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="on top of the file"
-    )
+    add_settings(parser)
     hand = parser.add_argument_group("started by hand (orch writes these into run.json)")
     hand.add_argument("--data", metavar="PATH", help="conversations, text or token ids to train on")
     hand.add_argument("--model", metavar="FOLDER", help="the target")
@@ -28,6 +25,13 @@ def read_command_line(arguments: Sequence[str]) -> argparse.Namespace:
     hand.add_argument("--targets", type=int, default=1, metavar="N", help="devices that hold the target")
     hand.add_argument("--drafters", type=int, default=1, metavar="N", help="devices that hold drafter replicas")
     return parser.parse_args(arguments)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, on top of config.yaml's defaults")
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="on top of the file"
+    )
 
 
 def find_run(asked: argparse.Namespace) -> Tuple[Path, contract.RunSpec]:
@@ -50,6 +54,11 @@ def find_run(asked: argparse.Namespace) -> Tuple[Path, contract.RunSpec]:
 
 def layers_of(asked: argparse.Namespace, spec: contract.RunSpec) -> List[Mapping[str, Placed]]:
     """Raises ConfigError."""
+    return [*settings_layers(asked), place_all(spec.settings, contract.RUN_SPEC)]
+
+
+def settings_layers(asked: argparse.Namespace) -> List[Mapping[str, Placed]]:
+    """Of `--config` and `--set`. Raises ConfigError."""
     file = read_config_file(asked.config) if asked.config else {}
     line: Dict[str, Placed] = {}
     for word in asked.set:
@@ -57,4 +66,4 @@ def layers_of(asked: argparse.Namespace, spec: contract.RunSpec) -> List[Mapping
         if not equals:
             raise ConfigError(f"--set {word}: write --set NAME=VALUE")
         line[name] = (value, f"--set {word}")
-    return [file, line, place_all(spec.settings, contract.RUN_SPEC)]
+    return [file, line]

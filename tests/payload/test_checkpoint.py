@@ -1,0 +1,65 @@
+"""Which checkpoints stay, and that a half-written one never counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import checkpoint
+import contract
+import pytest
+from checkpoint import best_step, complete_steps, save_checkpoint
+from optimise import Optimisation
+from order import Chapter
+from tiny import tiny_config, tiny_drafter, tiny_target
+
+
+@pytest.fixture
+def save(tmp_path):
+    learner = tiny_drafter(tiny_target())
+
+    def saved(step: int, acceptance: float | None = None, keep: int = 2) -> Path:
+        return save_checkpoint(
+            tmp_path,
+            step=step,
+            drafter=learner,
+            optimisation=Optimisation(learner, tiny_config()).state(),
+            config=tiny_config(),
+            prepared=tmp_path / "prepared",
+            chapters=(Chapter(0, 3),),
+            keep=keep,
+            acceptance=acceptance,
+        )
+
+    return saved
+
+
+def test_the_newest_stay_and_the_best_by_acceptance(save, tmp_path):
+    for step, acceptance in [(1, 2.0), (2, 3.5), (3, 3.0), (4, None), (5, 3.4)]:
+        save(step, acceptance)
+    assert complete_steps(tmp_path) == [2, 4, 5]
+    assert best_step(tmp_path) == 2
+    assert (tmp_path / "best").resolve() == tmp_path / "step-2"
+    save(6, 3.5)
+    assert complete_steps(tmp_path) == [5, 6]
+    assert (tmp_path / "best").resolve() == tmp_path / "step-6"
+
+
+def test_without_any_acceptance_only_the_newest_stay(save, tmp_path):
+    for step in range(1, 5):
+        save(step)
+    assert complete_steps(tmp_path) == [3, 4]
+    assert not (tmp_path / "best").exists()
+
+
+def test_what_breaks_off_while_saving_leaves_the_checkpoints_that_were(save, tmp_path, monkeypatch):
+    save(1)
+    monkeypatch.setattr(checkpoint.torch, "save", lambda *given: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save(2)
+    assert complete_steps(tmp_path) == [1]
+    monkeypatch.undo()
+    save(2)
+    assert complete_steps(tmp_path) == [1, 2]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".step")]
+    (tmp_path / "step-2" / contract.CHECKPOINT_MARKER).unlink()
+    assert complete_steps(tmp_path) == [1]

@@ -1,0 +1,58 @@
+"""decode.py: an exported drafter measured against its target, from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import contract
+import decode
+import pytest
+from drafter import Drafter
+from export import export
+from order import grow
+from prepare import Prepared
+from rows import rows_of
+from target import Target, new_model
+from tiny import tiny_config
+from tokens import train_vocabulary
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    top = tmp_path_factory.mktemp("decode")
+    vocabulary = train_vocabulary(["one two three"], 270)
+    model = new_model(tiny_config().target, vocabulary.size, 0)
+    vocabulary.save(top / "target")
+    model.save_pretrained(top / "target")
+    target = Target(model, 2)
+    rows = rows_of([([1, 2], [True, True])])
+    prepared = Prepared(Path(), target, vocabulary, rows, grow((), met=0, rows=1), 20, None)
+    drafter = Drafter(target.drafter_shape(intermediate_size=32), seed=1)
+    export(top / "drafter", drafter, prepared, tiny_config(), {"acceptance_length": 1.0, "prompts": 1})
+    (top / "prompts.jsonl").write_text("".join(json.dumps({"text": f"one two {i} three"}) + "\n" for i in range(4)))
+    return top
+
+
+def run(folders, *more, prompts="prompts.jsonl", drafter="drafter"):
+    words = ["--target", folders / "target", "--drafter", folders / drafter, "--prompts", folders / prompts]
+    return decode.main([str(word) for word in [*words, *more]])
+
+
+def test_an_exported_drafter_is_measured_by_real_decoding(folders, capsys):
+    assert run(folders, "--set", "evaluate.prompts=3", "evaluate.new_tokens=12", "device=cpu") == contract.EXIT_OK
+    said = json.loads(capsys.readouterr().out)
+    assert (said["prompts"], said["identical_prompts"], said["lossless"], said["block_size"]) == (3, 3, True, 8)
+    assert said["tokens"] == 36
+    assert 1.0 <= said["acceptance_length"] <= 8.0
+    assert said["acceptance_length_definition"] == contract.ACCEPTANCE_LENGTH
+
+
+def test_what_cannot_be_measured_is_named(folders, capsys):
+    (folders / "bad.jsonl").write_text("{\n")
+    assert run(folders, prompts="bad.jsonl") == contract.EXIT_BAD_CONFIG
+    assert "bad.jsonl:1: a sample bad" in capsys.readouterr().err
+    assert run(folders, drafter="target") == contract.EXIT_BAD_CONFIG
+    assert "describes no DFlash drafter" in capsys.readouterr().err
+    assert run(folders, "--set", "evaluate.prompt=3") == contract.EXIT_BAD_CONFIG
+    assert "did you mean evaluate.prompts" in capsys.readouterr().err
