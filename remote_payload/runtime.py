@@ -12,14 +12,32 @@ import platform
 import sys
 import warnings
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 import torch
 
 if TYPE_CHECKING:
     from devices import Placement
 
+DECORATORS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), *words) for words in (("utils", "_contextlib.py"), ("_compile.py",))
+)
+"""Where torch keeps wrappers that its own functions wear."""
 COMPILER_SETTINGS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
+WATCHED = (
+    "torch.fx._symbolic_trace:is_fx_symbolic_tracing",
+    "torch.fx._symbolic_trace:Tracer.trace",
+    "torch.nn.modules.module:Module.__call__",
+    "torch.nn.modules.module:Module.__getattr__",
+    "torch.nn.attention.flex_attention:flex_attention",
+    "torch.nn.attention.flex_attention:create_block_mask",
+    "torch.utils.checkpoint:checkpoint",
+    "torch.nn.utils.clip_grad:clip_grad_norm_",
+    "torch.optim.adamw:AdamW",
+    "torch.serialization:load",
+    "torch._dynamo.eval_frame:_TorchDynamoContext.__call__",
+)
+"""module:name of functions that others are known to replace, for the whole process."""
 
 
 def runtime_facts(placement: Placement) -> Dict[str, Any]:
@@ -33,6 +51,7 @@ def runtime_facts(placement: Placement) -> Dict[str, Any]:
         "torch_git": torch.version.git_version,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if on_cuda else None,
+        "nccl": nccl_version() if on_cuda else None,
         "triton": loaded_version("triton", wanted=on_cuda),
         "transformers": loaded_version("transformers", wanted=True),
         "tokenizers": loaded_version("tokenizers", wanted=True),
@@ -41,8 +60,53 @@ def runtime_facts(placement: Placement) -> Dict[str, Any]:
         "device_name": torch.cuda.get_device_name(placement.device) if on_cuda else None,
         "cpu_cores": os.cpu_count(),
         "placement": placement.note,
+        "replaced_functions": replaced_functions(),
         "compiler_settings": {name: changed_settings(loaded(name, wanted=on_cuda)) for name in COMPILER_SETTINGS},
     }
+
+
+def nccl_version() -> Optional[str]:
+    try:
+        found = torch.cuda.nccl.version()
+    except Exception:  # a build without it
+        return None
+    return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
+
+
+def replaced_functions(watched: Sequence[str] = WATCHED) -> Dict[str, str]:
+    """Those whose code is not in the file of the module they are named in -> `file:line` of the code that runs.
+
+    A module that is not imported yet is not looked at: nothing of it is replaced.
+    """
+    found: Dict[str, str] = {}
+    for name in watched:
+        module_name, _, path = name.partition(":")
+        module = sys.modules.get(module_name)
+        if module is None:
+            continue
+        thing: Any = module
+        for word in path.split("."):
+            thing = getattr(thing, word, None)
+        home = getattr(module, "__file__", None)
+        place = code_place(thing)
+        if place is None or place.rsplit(":", 1)[0] != home:
+            found[name] = place or f"no Python function: {thing!r}"
+    return found
+
+
+def code_place(thing: Any) -> Optional[str]:
+    """`file:line` of what runs when it is called, through torch's own decorators. None when that is no Python code."""
+    for _ in range(10):
+        code = getattr(thing, "__code__", None)
+        if code is not None and code.co_filename not in DECORATORS:
+            return f"{code.co_filename}:{code.co_firstlineno}"
+        inner = getattr(thing, "__wrapped__", None) or getattr(
+            thing, "__init__" if isinstance(thing, type) else "", None
+        )
+        if inner is None:
+            return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+        thing = inner
+    return None
 
 
 def devices() -> List[Dict[str, Any]]:

@@ -1,5 +1,6 @@
 """What runtime.json says of a loaded torch."""
 
+import functools
 import json
 import os
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import torch
 from devices import place
-from runtime import changed_settings, runtime_facts
+from runtime import changed_settings, replaced_functions, runtime_facts
 from tiny import PAYLOAD
 
 
@@ -38,3 +39,22 @@ def test_settings_that_were_changed_are_named():
     assert changed["suppress_errors"] is True and changed["recompile_limit"] == 99
     assert set(changed) - set(before) <= {"suppress_errors", "recompile_limit", "cache_size_limit"}
     assert before.get("suppress_errors") is not True and changed_settings(None) is None
+
+
+def test_functions_replaced_for_the_whole_process_are_named_with_where_their_code_is(monkeypatch):
+    assert replaced_functions() == {}
+
+    @functools.wraps(torch.fx._symbolic_trace.is_fx_symbolic_tracing)
+    def never():
+        return False
+
+    monkeypatch.setattr(torch.fx._symbolic_trace, "is_fx_symbolic_tracing", never)
+    # Left behind by a trace that never ended: torch's own code, but not what belongs there.
+    monkeypatch.setattr(torch.nn.Module, "__getattr__", torch.fx.Tracer.trace)
+    found = replaced_functions()
+    assert set(found) == {
+        "torch.fx._symbolic_trace:is_fx_symbolic_tracing",
+        "torch.nn.modules.module:Module.__getattr__",
+    }
+    assert found["torch.fx._symbolic_trace:is_fx_symbolic_tracing"].startswith(f"{__file__}:")
+    assert "/torch/fx/_symbolic_trace.py:" in found["torch.nn.modules.module:Module.__getattr__"]
