@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 GUARD = str(Path(__file__).resolve().parent / "guard")
@@ -17,6 +20,11 @@ _paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if
 os.environ["PYTHONPATH"] = os.pathsep.join([GUARD, *_paths])
 
 from hypothesis import settings  # noqa: E402
+
+# What orch remembers between two commands is the person's: the suite, and all that it starts, has a place of its own.
+if "ORCH_TEST_CACHE" not in os.environ:
+    os.environ["ORCH_TEST_CACHE"] = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="orch-test-cache-")
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 # Who starts the suite in the background may have ignored SIGINT for it, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

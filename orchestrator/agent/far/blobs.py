@@ -13,6 +13,7 @@ import shutil
 import threading
 import zlib
 
+from .durable import sync_path
 from .manifest import ManifestError
 
 TYPE_CHECKING = False
@@ -183,15 +184,6 @@ def copy_verified(source: str, destination: str, sha256: str, syncer: Syncer) ->
         return False
     syncer.add(destination)
     return True
-
-
-def sync_path(path: str) -> None:
-    """Make a file's bytes, or the names in a folder, last."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_quietly(path: str) -> None:

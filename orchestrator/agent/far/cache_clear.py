@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 from . import journal, lease, live, records
+from .durable import sync_path
 from .errors import OpError
 from .files import remove_below
 from .manifest import ManifestError
@@ -141,7 +142,7 @@ def _write_intent(base: str, name: str, there: Dict[str, str], folders: Dict[str
         "seeded": records.read_record(base, SEEDED),
     }
     records.write_record(making, INTENT, intent)
-    records.sync_folder(os.path.dirname(making))
+    sync_path(os.path.dirname(making))
 
 
 def _set_aside(base: str, name: str) -> None:
@@ -157,8 +158,8 @@ def _set_aside(base: str, name: str) -> None:
             if error.errno != errno.EXDEV:
                 raise
             os.rename(path, beside(path, name))
-        records.sync_folder(os.path.dirname(path))
-        records.sync_folder(making)
+        sync_path(os.path.dirname(path))
+        sync_path(making)
 
 
 def _describe(base: str, name: str, check: Callable[[], None]) -> Record:
@@ -191,7 +192,7 @@ def _describe(base: str, name: str, check: Callable[[], None]) -> Record:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(base, SEEDED))
     os.rename(making, snapshot_folder(base, name))
-    records.sync_folder(os.path.dirname(making))
+    sync_path(os.path.dirname(making))
     answer = {"snapshot": name, "bytes": sum(sizes.values()), "files": sum(counts.values()), "odd": odd}
     return dict(answer, kept=manifest["kept"])
 
@@ -213,7 +214,7 @@ def _fetch(making: str, kind: str, path: str, check: Callable[[], None]) -> bool
         if scan_fit(partial, (), check=check)[0] != told:
             raise OpError("io", "the copy of %s is not what it was copied from; both are kept" % aside)
         os.rename(partial, inside)
-        records.sync_folder(making)
+        sync_path(making)
     elif scan_fit(inside, (), check=check)[0] != told:
         raise OpError("io", "%s and its copy differ; both are kept" % aside, inside)
     if odd:
@@ -286,4 +287,4 @@ def _sync_tree(folder: str) -> None:
                     os.fsync(handle)
                 finally:
                     os.close(handle)
-        records.sync_folder(top)
+        sync_path(top)

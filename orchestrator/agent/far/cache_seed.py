@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Tuple
 
 from . import journal, lease, records
 from .cache_clear import check_folders, holds_something, nested, nothing_starts, separate
+from .durable import sync_path
 from .errors import OpError
 from .files import remove_below
 from .manifest import DIR, Entry
@@ -49,7 +50,7 @@ def cache_seed(params: Record, body: bytes, channel: Any) -> Record:
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(path)
             os.rename(_partial(path), path)
-            records.sync_folder(os.path.dirname(path))
+            sync_path(os.path.dirname(path))
         records.write_record(base, SEEDED, {"snapshot": params["name"], "at": time.time()})
     entries = [entry for found in files.values() for entry in found]
     return {

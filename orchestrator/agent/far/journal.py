@@ -16,7 +16,7 @@ import os
 import time
 
 from . import process
-from .blobs import sync_path
+from .durable import sync_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json

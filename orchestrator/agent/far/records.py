@@ -17,6 +17,7 @@ except ImportError:  # in a checkout the one copy is the payload's
     from remote_payload import contract as contract
 
 from . import process
+from .durable import sync_path
 from .errors import OpError
 
 RUNS = "runs"
@@ -67,15 +68,7 @@ def write_record(folder: str, name: str, record: Record) -> None:
     from pathlib import Path  # a status only reads
 
     contract.write_json(Path(os.path.join(folder, name)), record)
-    sync_folder(folder)
-
-
-def sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_path(folder)
 
 
 class ReservedRecord:
@@ -88,6 +81,8 @@ class ReservedRecord:
         self._folder = folder
         self._name = name
         self._path = os.path.join(folder, name + ".reserved")
+        if os.path.exists(self._path) and os.path.getsize(self._path) == self.ROOM_BYTES:
+            return  # start_run took it
         with open(self._path, "wb", opener=_private) as stream:
             stream.write(b" " * self.ROOM_BYTES)
             stream.flush()
@@ -105,7 +100,7 @@ class ReservedRecord:
             os.close(handle)
         os.replace(self._path, os.path.join(self._folder, self._name))
         with contextlib.suppress(OSError):
-            sync_folder(self._folder)
+            sync_path(self._folder)
 
 
 def claim(folder: str) -> bool:

@@ -10,7 +10,7 @@ import json
 import os
 import time
 
-from .blobs import sync_path
+from .durable import sync_path
 from .errors import OpError
 from .manifest import FILE, Entry, ManifestError, check_entries, parse
 

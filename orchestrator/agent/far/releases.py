@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from . import journal, live, records
-from .blobs import sync_path
 from .channel import Channel
+from .durable import sync_path
 from .errors import OpError
 from .files import remove_below
 from .lease import require

@@ -53,7 +53,10 @@ def start_run(params: Record, body: bytes, channel: Any) -> Record:
         with _journal_entry(base, record) as entry:
             note = _begin(base, folder, record, dict(params.get("observed") or {}))
             until = time.monotonic() + float(params.get("start_s", START_DEADLINE_S))
-            outcome = _outcome(base, folder, record, until)
+            try:
+                outcome = _outcome(base, folder, record, until)
+            except OSError as error:
+                raise _start_failed(error, folder, record) from error
             entry.note(started=outcome["started"], pid=outcome.get("pid"))
     finally:
         os.close(starting)
@@ -154,6 +157,7 @@ def _make_folder(folder: str, record: Record) -> None:
     except FileExistsError:
         raise OpError("exists", "run %s is there already" % record["run_id"], folder) from None
     records.write_record(folder, contract.RUN_SPEC, record)
+    records.ReservedRecord(folder, contract.EXIT)  # before the wrapper begins: it can then say that the disk is full
 
 
 def _start_wrapper(base: str, folder: str, record: Record) -> str | None:
@@ -190,7 +194,10 @@ def _outcome(base: str, folder: str, record: Record, until: float) -> Record:
             return {"started": False, "reason": "busy", "live": {"held": True, "content": refused.get("live")}}
         exited = records.read_record(folder, contract.EXIT)
         if exited is not None and exited.get("start_error"):
-            return {"started": False, "reason": "exec", "start_error": exited["start_error"], "folder": folder}
+            failure = exited["start_error"]
+            if failure.get("error") in ("ENOSPC", "EDQUOT"):
+                raise OpError("disk_full", "run %s: %s" % (record["run_id"], failure.get("message")), folder)
+            return {"started": False, "reason": "exec", "start_error": failure, "folder": folder}
         wrapper = records.read_record(folder, contract.WRAPPER)
         if wrapper is not None and wrapper.get("training"):
             return {"started": True, "pid": wrapper["training"]["pid"]}
@@ -205,7 +212,8 @@ def _outcome(base: str, folder: str, record: Record, until: float) -> Record:
         evidence = _evidence(base, folder, record)
         message = "the wrapper did not come up; nothing was started"
         start_error = {"error": "start_failed", "message": message}
-        records.write_record(folder, contract.EXIT, {"run_id": record["run_id"], "start_error": start_error})
+        exit_record = records.ReservedRecord(folder, contract.EXIT)
+        exit_record.write({"run_id": record["run_id"], "start_error": start_error})
         raise OpError("start_failed", message, evidence)
     return outcome
 

@@ -15,8 +15,9 @@ import fcntl
 import os
 import time
 
-from .blobs import NO_SPACE, BlobWriter, Syncer, copy_verified, remove_quietly, sync_path, unpack_frame
+from .blobs import NO_SPACE, BlobWriter, Syncer, copy_verified, remove_quietly, unpack_frame
 from .channel import Channel
+from .durable import sync_path
 from .errors import OpError
 from .files import free_space
 from .manifest import DIR, FILE, Entry, ManifestError, json_pack, tree_hash, unique_blobs, unpack

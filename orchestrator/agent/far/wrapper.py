@@ -58,16 +58,19 @@ class Wrapper:
         if not records.claim(self.folder):
             return EXIT_REFUSED  # whoever asked for the start has given up and said so, or another wrapper has it
         try:
+            exit_record = records.ReservedRecord(self.folder, contract.EXIT)
+        except OSError as error:
+            records.write_record(self.folder, contract.EXIT, self._not_begun(error))
+            raise
+        try:
             lock = live.acquire(self.base)
             if lock is None:
                 refusal = {"reason": "busy", "live": live.read_content(self.base)}
                 records.write_record(self.folder, records.REFUSED, refusal)
                 return EXIT_REFUSED
             live.write_content(lock, self._content(None))
-            exit_record = records.ReservedRecord(self.folder, contract.EXIT)
         except (OSError, live.LockTimeout) as error:
-            failure = self._exit_record(None, None, start_error(error, "before the start: %s" % error))
-            records.write_record(self.folder, contract.EXIT, failure)
+            exit_record.write(self._not_begun(error))
             raise
         return self._run_training(lock, exit_record)
 
@@ -97,6 +100,9 @@ class Wrapper:
         copy.last_line(how_it_ended(record))
         code, number = record["exit_code"], record["signal"]
         return int(code) if code is not None else 128 + int(number)
+
+    def _not_begun(self, error: Exception) -> Dict[str, Any]:
+        return self._exit_record(None, None, start_error(error, "before the start: %s" % error))
 
     def _spawn(self, lock: int) -> subprocess.Popen[bytes]:
         """The training, once exec has worked. It keeps the lock's descriptor open: a killed wrapper
