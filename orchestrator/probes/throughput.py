@@ -6,7 +6,6 @@ Rule: no number is made up. A rate was printed, or it is what the steps advanced
 from __future__ import annotations
 
 import codecs
-import statistics
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -205,13 +204,20 @@ class _Advance:
             for s in self._long
             if s.rate and (s.rate.counted, s.rate.per_device) == (like.counted, like.per_device)
         ]
-        return Rate(statistics.median(values), like.counted, like.per_device) if len(values) >= 3 else None
+        return Rate(_median(values), like.counted, like.per_device) if len(values) >= 3 else None
 
     def _forget(self, now: float) -> None:
         for window, length_s in ((self._short, SHORT_S), (self._long, LONG_S)):
             # One sample from before the window stays: slow steps are measured from it on.
             while len(window) > 2 and window[1].at_s < now - length_s:
                 window.popleft()
+
+
+def _median(values: list[float]) -> float:
+    """Importing `statistics` takes longer than a status may."""
+    values = sorted(values)
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
 
 def _advance(samples: deque[_Sample] | list[_Sample]) -> Rate | None:
