@@ -56,7 +56,11 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_CONFIG = 2
 EXIT_STOPPED_WITH_CHECKPOINT = 3
-"""Left on SIGTERM after a complete checkpoint."""
+"""Left on SIGTERM after a complete checkpoint: stopped as asked."""
+EXIT_STOPPED_EMPTY_HANDED = 143
+"""128 + SIGTERM: stopped as asked, before there was a checkpoint."""
+PHASE_STOPPING = "stopping"
+"""With one of these two codes it says that the training left because it was told to, whoever told it."""
 
 
 ACCEPTANCE_LENGTH = (

@@ -22,9 +22,6 @@ from start import find_run, layers_of, read_command_line
 from stopping import StopAsked, StopRequest
 from watchdog import Watchdog
 
-EXIT_STOPPED_EMPTY_HANDED = 143
-"""128 + SIGTERM: stopped on request, and there is no checkpoint."""
-
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     stop = StopRequest()
@@ -47,8 +44,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return contract.EXIT_BAD_CONFIG
     except StopAsked:
         progress.say("stopped before the first checkpoint: nothing to resume from")
-        progress.phase("stopping", "stopped before the first checkpoint")
-        return EXIT_STOPPED_EMPTY_HANDED
+        progress.phase(contract.PHASE_STOPPING, "stopped before the first checkpoint")
+        return contract.EXIT_STOPPED_EMPTY_HANDED
     except Exception as error:
         traceback.print_exc()
         progress.phase("failed", f"{type(error).__name__}: {error}")
@@ -122,7 +119,7 @@ def run(
             raise StopAsked
         result = evaluate(config, prepared, drafter, untrained, progress, stop)
     except StopAsked:
-        progress.phase("stopping", "checkpoint saved")
+        progress.phase(contract.PHASE_STOPPING, "checkpoint saved")
         return contract.EXIT_STOPPED_WITH_CHECKPOINT
     export(folder / contract.EXPORT, drafter, prepared, config, result)
     progress.say(f"exported: {folder / contract.EXPORT}")

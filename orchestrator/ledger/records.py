@@ -65,8 +65,17 @@ class RunRecord:
         """It is over and did not succeed; a run that was asked to stop did not fail by leaving as it was told."""
         phase, ended = self.state.phase, self.state.exit
         if phase is RunPhase.ENDED and ended is not None:
-            return not ended.succeeded and (not self.state.stop_asked or ended.exit_code == contract.EXIT_FAILED)
+            asked = self.state.stop_asked and ended.exit_code != contract.EXIT_FAILED
+            return not ended.succeeded and not asked and not self._says_it_was_stopped
         return phase in (RunPhase.ENDED_UNKNOWN, RunPhase.NOT_STARTED)
+
+    @property
+    def _says_it_was_stopped(self) -> bool:
+        """A SIGTERM need not come from orch: a container that shuts down sends one, too."""
+        codes = (contract.EXIT_STOPPED_WITH_CHECKPOINT, contract.EXIT_STOPPED_EMPTY_HANDED)
+        ended, status = self.state.exit, self.status
+        said = status is not None and status.phase == contract.PHASE_STOPPING
+        return said and ended is not None and ended.exit_code in codes
 
 
 def parse_run_record(facts: Mapping[str, object]) -> RunRecord | None:

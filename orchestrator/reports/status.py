@@ -8,11 +8,12 @@ from typing import Any
 
 from orchestrator.ledger.journal import JournalEntry, unfinished_text
 from orchestrator.ledger.records import RunRecord
+from orchestrator.ledger.runs import run_outcome
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput
-from orchestrator.probes.training import CompileProgress, RunPhase, how_it_ended
+from orchestrator.probes.training import CompileProgress, RunPhase
 from orchestrator.reports.plain import plain_values
 from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
 from orchestrator.reports.training import STALE_S, progress_parts
@@ -156,10 +157,7 @@ def how_it_goes(report: StatusReport) -> list[str]:
     if state.phase is RunPhase.ENDED and state.exit:
         took = _since(state.exit.ended_at, state.exit.started_at)
         ago = _since(report.now_s, state.exit.ended_at)
-        how = "ended well" if state.exit.succeeded else f"failed: {how_it_ended(state.exit)}"
-        if state.stop_asked and not state.exit.succeeded:
-            how = f"was stopped ({how_it_ended(state.exit)})"
-        return [how, f"after {took}", f"{ago} ago"]
+        return [run_outcome(run), f"after {took}", f"{ago} ago"]
     return [f"{state.phase.value}: {'; '.join(state.evidence)}"]
 
 

@@ -177,7 +177,7 @@ def test_a_stop_in_training_saves_the_step_and_leaves_with_its_own_code(tmp_path
 def test_a_stop_before_training_says_that_nothing_was_saved(tmp_path, monkeypatch, capsys):
     ask_to_stop_at(monkeypatch, "detail", 2)
     folder = tmp_path / "run"
-    assert start(folder, monkeypatch) == train.EXIT_STOPPED_EMPTY_HANDED
+    assert start(folder, monkeypatch) == contract.EXIT_STOPPED_EMPTY_HANDED
     assert "nothing to resume from" in capsys.readouterr().out
     assert not (folder / contract.CHECKPOINTS).exists()
     assert not (folder / "prepared").exists()
