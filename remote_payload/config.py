@@ -90,6 +90,8 @@ class CheckpointConfig:
 @dataclass(frozen=True)
 class LogConfig:
     every_steps: int
+    tensorboard: bool
+    wandb: bool
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,19 @@ class BlockLoss:
     """Share of supervised slots where the best token is the label."""
     simulated_acceptance: Tensor
     """Mean over blocks of 1 + the labels hit before the first miss: what decoding accepts if labels are greedy."""
+    slot_accuracy: Tensor
+    """[W-1]: of each slot, the share of its labels that are hit."""
+    slot_survival: Tensor
+    """[W-1]: the share where it and every slot before it are hit."""
+
+    def facts(self) -> Dict[str, Any]:
+        """For metrics.jsonl. Waits for the device."""
+        return {
+            "accuracy": float(self.accuracy),
+            "simulated_acceptance": float(self.simulated_acceptance),
+            "slot_accuracy": self.slot_accuracy.tolist(),
+            "slot_survival": self.slot_survival.tolist(),
+        }
 
 
 def decay_weights(width: int, decay: float) -> Tensor:
@@ -103,4 +116,6 @@ def block_loss(
         loss=(losses * weights).sum() / weights.sum().clamp(min=1e-6),
         accuracy=hit.sum() / valid.sum().clamp(min=1),
         simulated_acceptance=1 + hit.cumprod(dim=1).sum() / blocks,
+        slot_accuracy=hit.sum(dim=0) / valid.sum(dim=0).clamp(min=1),
+        slot_survival=hit.cumprod(dim=1).sum(dim=0) / valid.sum(dim=0).clamp(min=1),
     )

@@ -6,16 +6,26 @@ Rule: a log line and its metrics record say the same; status.json is rewritten a
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Deque, Dict, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Tuple
 
 import contract
+from trackers import Tracker, numbers_of
 
 STATUS_EVERY_S = 0.5
 WINDOW_S = 390.0
 """Throughput over shorter windows varies too much to compare runs by."""
+
+
+def peak_memory_mib() -> Optional[List[float]]:
+    """Of each GPU this process has used, since it began. None: no GPU, or torch is not even imported."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return [torch.cuda.max_memory_allocated(index) / 2**20 for index in range(torch.cuda.device_count())]
 
 
 class Progress:
@@ -28,6 +38,7 @@ class Progress:
         self._window: Deque[Tuple[float, int]] = deque()
         self._last_line: Tuple[float, int] = (time.monotonic(), 0)
         self._tokens = 0
+        self.trackers: List[Tracker] = []
         self._runtime: Dict[str, Any] = {}
 
     def say(self, line: str) -> None:
@@ -92,9 +103,19 @@ class Progress:
         rate = (self._tokens - self._last_line[1]) / spent_s
         self._last_line = (now, self._tokens)
         self.say(f"step {step}/{total_steps} loss {loss:.3f} {rate / 1000:.1f} Ktok/s")
-        record = {"time": time.time(), "step": step, "loss": loss, "tokens_per_s": rate, **facts}
+        record = {
+            "time": time.time(),
+            "step": step,
+            "loss": loss,
+            "tokens_per_s": rate,
+            "tokens_per_s_window": self._status.tokens_per_s,
+            "peak_memory_mib": peak_memory_mib(),
+            **facts,
+        }
         with (self.folder / contract.METRICS).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record, sort_keys=True) + "\n")
+        for tracker in self.trackers:
+            tracker(step, numbers_of(record))
 
     def _update(self, *, force: bool = False, **changes: Any) -> None:
         now, at = time.monotonic(), time.time()

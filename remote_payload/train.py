@@ -20,6 +20,7 @@ from progress import Progress
 from samples import DataError
 from start import find_run, layers_of, read_command_line
 from stopping import StopAsked, StopRequest
+from trackers import open_trackers
 from watchdog import Watchdog
 
 
@@ -65,6 +66,7 @@ def run(
         progress.say(f"  {name} = {value}" + (f"   ({places[name]})" if name in places else ""))
     (folder / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
 
+    progress.trackers += open_trackers(config.log, folder, spec.run_id)
     # Heavy imports come after the settings are known to be right.
     import torch
     from checkpoint import Checkpoint, load_checkpoint
