@@ -18,6 +18,7 @@ from settings_file import Placed
 def read_command_line(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="train.py", description="Trains a DFlash drafter.", allow_abbrev=False)
     add_settings(parser)
+    parser.add_argument("--plan", action="store_true", help="say what would run, on what and how large; run nothing")
     hand = parser.add_argument_group("started by hand (orch writes these into run.json)")
     hand.add_argument("--data", metavar="PATH", help="conversations, text or token ids to train on")
     hand.add_argument("--model", metavar="FOLDER", help="the target")
@@ -38,18 +39,22 @@ def find_run(asked: argparse.Namespace) -> Tuple[Path, contract.RunSpec]:
     folder = contract.run_dir()
     if folder is not None:
         return folder, contract.read_run_spec(folder)
-    run_id = time.strftime("%Y%m%d-%H%M%S")
-    folder = Path.cwd() / "runs" / run_id
+    spec = spec_of(asked)
+    folder = Path.cwd() / "runs" / spec.run_id
     folder.mkdir(parents=True)
-    spec = contract.RunSpec(
-        run_id=run_id,
+    return folder, spec
+
+
+def spec_of(asked: argparse.Namespace) -> contract.RunSpec:
+    """By hand: what the command line says."""
+    return contract.RunSpec(
+        run_id=time.strftime("%Y%m%d-%H%M%S"),
         targets=asked.targets,
         drafters=asked.drafters,
         data=asked.data,
         model=asked.model,
         resume_from=asked.resume,
     )
-    return folder, spec
 
 
 def layers_of(asked: argparse.Namespace, spec: contract.RunSpec) -> List[Mapping[str, Placed]]:

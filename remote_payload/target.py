@@ -61,8 +61,8 @@ class Target:
 
         return hook
 
-    def drafter_shape(self, *, intermediate_size: int) -> DrafterShape:
-        """Raises TargetError when the drafter cannot turn its keys as this target does."""
+    def drafter_shape(self, *, intermediate_size: int, check: bool = True) -> DrafterShape:
+        """Raises TargetError when the drafter cannot turn its keys as this target does. check=False: has no weights."""
         shape = DrafterShape(
             hidden_size=self.config.hidden_size,
             intermediate_size=intermediate_size,
@@ -75,7 +75,8 @@ class Target:
             rope_theta=float(self.config.rope_parameters.get("rope_theta", float("nan"))),
             norm_epsilon=float(self.config.rms_norm_eps),
         )
-        self._check_rotation(shape)
+        if check:
+            self._check_rotation(shape)
         return shape
 
     @torch.no_grad()

@@ -11,23 +11,26 @@ from __future__ import annotations
 
 import sys
 import traceback
+from argparse import Namespace
 from pathlib import Path
-from typing import Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 import contract
 from config import Config, ConfigError, differences_that_forbid_resume, resolve, to_yaml
 from progress import Progress
 from samples import DataError
-from start import find_run, layers_of, read_command_line
+from start import find_run, layers_of, read_command_line, spec_of
 from stopping import StopAsked, StopRequest
 from trackers import open_trackers
 from watchdog import Watchdog
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
+    asked = read_command_line(sys.argv[1:] if arguments is None else arguments)
+    if asked.plan:
+        return plan(asked)
     stop = StopRequest()
     stop.install()
-    asked = read_command_line(sys.argv[1:] if arguments is None else arguments)
     folder, spec = find_run(asked)
     progress = Progress(folder)
     progress.phase("loading")
@@ -53,6 +56,29 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return contract.EXIT_FAILED
 
 
+def plan(asked: Namespace) -> int:
+    """Prints what would be run, and makes nothing."""
+    folder = contract.run_dir()
+    spec = contract.read_run_spec(folder) if folder is not None else spec_of(asked)
+    try:
+        config, places = resolve(*layers_of(asked, spec))
+        from preview import preview
+
+        print("\n".join([*settings_lines(config, places), *preview(config, spec)]))
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"plan: {error}", file=sys.stderr, flush=True)
+        return contract.EXIT_BAD_CONFIG
+    return contract.EXIT_OK
+
+
+def settings_lines(config: Config, places: Mapping[str, str]) -> List[str]:
+    """Every setting, and where it was written if it is no default."""
+    return [
+        f"  {name} = {value}" + (f"   ({places[name]})" if name in places else "")
+        for name, value in config.flat().items()
+    ]
+
+
 def run(
     config: Config,
     places: Mapping[str, str],
@@ -62,8 +88,8 @@ def run(
     stop: StopRequest,
 ) -> int:
     progress.say(f"run {spec.run_id} in {folder}")
-    for name, value in config.flat().items():
-        progress.say(f"  {name} = {value}" + (f"   ({places[name]})" if name in places else ""))
+    for line in settings_lines(config, places):
+        progress.say(line)
     (folder / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
 
     progress.trackers += open_trackers(config.log, folder, spec.run_id)

@@ -1,0 +1,95 @@
+"""`train.py --plan`: what a run would use and be, without running it.
+
+Rule: nothing is loaded, compiled or written. Sizes of weights are exact; activations are estimates, and called so.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import contract
+import torch
+from config import Config, ConfigError
+from devices import place
+from drafter import DrafterShape
+from export import expected_tensors
+from target import Target, new_model
+from transformers import AutoConfig, AutoModelForCausalLM
+
+GIB = 2**30
+
+
+def preview(config: Config, spec: contract.RunSpec) -> List[str]:
+    """Lines for a person. Raises ConfigError, DeviceError, TargetError, OSError."""
+    placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
+    on_cuda = placement.device.type == "cuda"
+    target, parameters = describe_target(config, spec.model)
+    shape = target.drafter_shape(intermediate_size=config.drafter.intermediate_size, check=False)
+    longest = config.text.tokens if spec.data is None else config.data.max_tokens
+    queries = config.train.anchors * config.block_size
+    lines = [
+        placement.note,
+        f"target: {parameters:,} parameters, {'from ' + spec.model if spec.model else 'made and trained here'}",
+        f"drafter: {drafter_parameters(shape):,} parameters, {shape.layers} layers, reads layers {target.layer_ids}",
+        f"data: {spec.data or 'text made here'}, rows up to {longest} tokens",
+        f"a batch: {config.train.batch} rows x {longest} context tokens, {config.train.anchors} blocks of "
+        f"{config.block_size} = {queries} queries over {longest + queries} keys a row",
+        f"a step: {config.train.accumulation} batches; {config.steps} steps",
+    ]
+    sizes = memory_bytes(config, shape, parameters, target.config, longest=longest, on_cuda=on_cuda)
+    for role, parts in sizes.items():
+        listed = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())
+        lines.append(f"memory of a {role}, about {size_text(sum(parts.values()))}: {listed}")
+    lines.append(f"waiting between them: at most {size_text(int(config.queue.max_mib * 2**20))}")
+    return lines
+
+
+def size_text(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.2f} GiB" if size_bytes >= GIB else f"{size_bytes / 2**20:.1f} MiB"
+
+
+def describe_target(config: Config, model: str | None) -> Tuple[Target, int]:
+    """Without its weights, and how many there are."""
+    with torch.device("meta"):
+        if model is None:
+            made = new_model(config.target, config.text.vocabulary, config.seed)
+        elif Path(model).is_dir():
+            made = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model, local_files_only=True))
+        else:
+            raise ConfigError(f"model: no folder {model}")
+    return Target(made, config.drafter.layers), sum(one.numel() for one in made.parameters())
+
+
+def drafter_parameters(shape: DrafterShape) -> int:
+    return sum(math.prod(size) for size in expected_tensors(shape).values())
+
+
+def memory_bytes(
+    config: Config, shape: DrafterShape, target_parameters: int, target: Any, *, longest: int, on_cuda: bool
+) -> Dict[str, Dict[str, int]]:
+    """Role -> part -> bytes. On a GPU numbers that are only passed on are bfloat16, what is learned is float32."""
+    width = 2 if on_cuda else 4
+    rows, hidden = config.train.batch, shape.hidden_size
+    queries, heads = rows * config.train.anchors * config.block_size, shape.heads * shape.head_size
+    context = rows * longest
+    features = context * shape.selected_layers * hidden * width
+    pairs = shape.layers * 2 * context * shape.kv_heads * shape.head_size * width
+    of_a_layer = queries * (6 * hidden + 4 * heads + 4 * shape.intermediate_size) * width
+    kept = shape.layers * queries * hidden * 4 + of_a_layer if config.train.recompute else shape.layers * of_a_layer
+    logits = min(config.train.loss_chunk_blocks * (config.block_size - 1), queries) * target.vocab_size * (width + 8)
+    return {
+        "drafter": {
+            "weights, gradients and optimizer": 16 * drafter_parameters(shape),
+            "the target's embedding and head": 2 * target.vocab_size * hidden * width,
+            "a batch's hidden states": features,
+            "activations": pairs + kept,
+            "logits": logits,
+        },
+        "target": {
+            "weights": target_parameters * width,
+            "hidden states": features,
+            "activations": context * (8 * hidden + 3 * target.intermediate_size) * width,
+        },
+    }

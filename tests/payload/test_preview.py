@@ -1,0 +1,65 @@
+"""--plan: what would run, and nothing is made."""
+
+from __future__ import annotations
+
+import contract
+import pytest
+import train
+from preview import drafter_parameters, memory_bytes, preview
+from target import new_model
+from tiny import TINY, tiny_config, tiny_drafter, tiny_target
+
+
+def test_the_plan_says_devices_sizes_shapes_and_memory():
+    said = "\n".join(preview(tiny_config(train__accumulation=3), contract.RunSpec("r", targets=2, drafters=1)))
+    learner, target = tiny_drafter(tiny_target()), new_model(tiny_config().target, 320, 0)
+    assert f"target: {sum(one.numel() for one in target.parameters()):,} parameters, made and trained here" in said
+    assert "device cpu" in said
+    assert "reads layers [1, 2, 3]" in said
+    assert "2 rows x 48 context tokens, 4 blocks of 8 = 32 queries over 80 keys a row" in said
+    assert "a step: 3 batches; 4 steps" in said
+    assert "memory of a drafter, about" in said and "memory of a target, about" in said
+    assert drafter_parameters(learner.shape) == sum(one.numel() for one in learner.parameters())
+
+
+def test_memory_grows_with_what_needs_it():
+    target, shape = tiny_target(), tiny_drafter(tiny_target()).shape
+
+    def drafter(on_cuda=False, longest=48, **changes):
+        return memory_bytes(tiny_config(**changes), shape, 1000, target.config, longest=longest, on_cuda=on_cuda)[
+            "drafter"
+        ]
+
+    plain = drafter()
+    assert plain["weights, gradients and optimizer"] == 16 * drafter_parameters(shape)
+    assert drafter(longest=96)["a batch's hidden states"] == 2 * plain["a batch's hidden states"]
+    assert drafter(train__anchors=8)["activations"] > plain["activations"]
+    assert drafter(on_cuda=True)["a batch's hidden states"] * 2 == plain["a batch's hidden states"]
+    many = {"drafter__layers": 3, "train__anchors": 64}
+    assert drafter(train__recompute=True, **many)["activations"] < drafter(**many)["activations"]
+
+
+def test_the_plan_of_a_run_makes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(contract.RUN_DIR_VARIABLE, raising=False)
+    words = [f"{name}={value}" for name, value in TINY.items()]
+    assert train.main(["--plan", "--set", *words, "steps=9"]) == contract.EXIT_OK
+    said = capsys.readouterr().out
+    assert "  steps = 9   (--set steps=9)" in said
+    assert "memory of a drafter" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--set", "stepps=3"], "unknown setting stepps"),
+        (["--model", "/nowhere"], "no folder /nowhere"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(words, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(contract.RUN_DIR_VARIABLE, raising=False)
+    assert train.main(["--plan", *words]) == contract.EXIT_BAD_CONFIG
+    assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
