@@ -8,6 +8,7 @@ from pathlib import Path
 import contract
 import decode
 import pytest
+import torch
 from drafter import Drafter
 from export import export
 from order import grow
@@ -46,6 +47,17 @@ def test_an_exported_drafter_is_measured_by_real_decoding(folders, capsys):
     assert said["tokens"] == 36
     assert 1.0 <= said["acceptance_length"] <= 8.0
     assert said["acceptance_length_definition"] == contract.ACCEPTANCE_LENGTH
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_cuda_too(folders, capsys):
+    assert run(folders, "--set", "evaluate.prompts=4", "evaluate.new_tokens=40", "device=cuda") == contract.EXIT_OK
+    said = json.loads(capsys.readouterr().out)
+    assert said["device"] == "cuda:0"
+    assert said["prompts"] == 4
+    assert 1.0 <= said["acceptance_length"] <= 8.0
+    print(said)
 
 
 def test_what_cannot_be_measured_is_named(folders, capsys):
