@@ -13,6 +13,7 @@ import torch
 import trackers
 from config import ConfigError
 from loss import block_loss
+from meter import AcceptanceSince, PhaseTimes
 from progress import Progress
 from tiny import tiny_config
 from trackers import numbers_of, open_trackers
@@ -48,6 +49,26 @@ def test_a_record_has_the_rate_since_the_line_before_and_over_the_long_window(tm
     assert last["peak_memory_mib"] is None
     assert seen[-1][0] == 3
     assert seen[-1][1]["slot_accuracy/2"] == 0.25
+
+
+def test_where_a_steps_time_goes_is_told_since_the_line_before():
+    clock = SimpleNamespace(now=0.0)
+    phases = PhaseTimes(lambda: clock.now)
+    for _ in range(2):
+        for phase, seconds in [("wait", 1.0), ("learn", 3.0), ("wait", 1.0)]:
+            with phases(phase):
+                clock.now += seconds
+        phases.step_done()
+    assert phases.take() == {"phase_s/wait": 2.0, "phase_s/learn": 3.0}
+    assert phases.take() == {}
+
+
+def test_the_acceptance_is_that_since_it_was_last_taken():
+    since = AcceptanceSince()
+    assert since.take() is None
+    since.add([SimpleNamespace(simulated_acceptance=torch.tensor(length)) for length in (2.0, 3.0)])
+    assert since.take() == 2.5
+    assert since.take() is None
 
 
 def test_trackers_get_numbers_only_when_asked_for(tmp_path, monkeypatch):
