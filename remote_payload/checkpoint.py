@@ -21,7 +21,8 @@ from safetensors.torch import load_file, save_file
 WEIGHTS = "model.safetensors"
 TRAINING_STATE = "training_state.pt"
 FACTS = "checkpoint.json"
-BEST = "best"
+BEST = "best.json"
+"""Beside the checkpoints: the step and acceptance of the best of them."""
 
 
 class CheckpointError(RuntimeError):
@@ -54,7 +55,7 @@ def save_checkpoint(
     keep: int,
     acceptance: Optional[float] = None,
 ) -> Path:
-    """The newest `keep` stay, and the one with the best acceptance, which `best` points to."""
+    """The newest `keep` stay, and the one with the best acceptance, which best.json names."""
     parent.mkdir(parents=True, exist_ok=True)
     final = parent / f"step-{step}"
     if (final / contract.CHECKPOINT_MARKER).exists():
@@ -83,7 +84,8 @@ def save_checkpoint(
     _flush(parent)
     best = best_step(parent)
     if best is not None:
-        _point(parent / BEST, f"step-{best}")
+        facts = json.loads((parent / f"step-{best}" / FACTS).read_text(encoding="utf-8"))
+        contract.write_json(parent / BEST, facts)
     for old in complete_steps(parent)[:-keep]:
         if old != best:
             shutil.rmtree(parent / f"step-{old}")
@@ -122,13 +124,6 @@ def best_step(parent: Path) -> Optional[int]:
         if acceptance is not None:
             known.append((acceptance, step))
     return max(known)[1] if known else None
-
-
-def _point(link: Path, to: str) -> None:
-    fresh = link.with_name(f".{link.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(to)
-    os.replace(fresh, link)
 
 
 def last_checkpoint(parent: Path) -> Optional[Path]:

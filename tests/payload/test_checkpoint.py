@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import checkpoint
@@ -38,17 +39,17 @@ def test_the_newest_stay_and_the_best_by_acceptance(save, tmp_path):
         save(step, acceptance)
     assert complete_steps(tmp_path) == [2, 4, 5]
     assert best_step(tmp_path) == 2
-    assert (tmp_path / "best").resolve() == tmp_path / "step-2"
+    assert json.loads((tmp_path / "best.json").read_text()) == {"step": 2, "acceptance": 3.5}
     save(6, 3.5)
     assert complete_steps(tmp_path) == [5, 6]
-    assert (tmp_path / "best").resolve() == tmp_path / "step-6"
+    assert json.loads((tmp_path / "best.json").read_text())["step"] == 6
 
 
 def test_without_any_acceptance_only_the_newest_stay(save, tmp_path):
     for step in range(1, 5):
         save(step)
     assert complete_steps(tmp_path) == [3, 4]
-    assert not (tmp_path / "best").exists()
+    assert not (tmp_path / "best.json").exists()
 
 
 def test_what_breaks_off_while_saving_leaves_the_checkpoints_that_were(save, tmp_path, monkeypatch):
