@@ -105,4 +105,3 @@ EXIT_NOTHING_FOUND = 1
 """What was looked for is not there, and that is an answer: `orch logs --traceback` of a log without any."""
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143

@@ -43,14 +43,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _watch(targets: Sequence[Target], arguments: argparse.Namespace, output: Output) -> int:
-    from orchestrator.cli.watching import watch_as_json
+    from orchestrator.cli.watching import watch_as_json, watch_here
 
     if len(targets) != 1:
         names = ", ".join(target.name for target in targets)
         raise UsageError("--watch takes one target", evidence=names, way_out=f"orch status --watch {targets[0].name}")
-    if not arguments.json:
-        raise UsageError("--watch needs --json", way_out="orch status --watch --json")
-    return watch_as_json(targets[0], output)
+    return (watch_as_json if arguments.json else watch_here)(targets[0], output)
 
 
 def _next(report: StatusReport) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from orchestrator.cli.output import Output
-from orchestrator.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+from orchestrator.cli.watch_display import open_display
+from orchestrator.errors import EXIT_INTERRUPTED
 from orchestrator.inventory.model import Target
 from orchestrator.operations.watch import watch
 from orchestrator.reports.status import StatusReport, status_record
@@ -23,28 +24,37 @@ def watch_as_json(target: Target, output: Output) -> int:
     return follow(target, output, lambda report: output.result(json.dumps(status_record(report))))
 
 
+def watch_here(target: Target, output: Output) -> int:
+    """On a screen at a terminal, as lines elsewhere."""
+    with open_display() as display:
+        code = follow(target, output, display.show)
+    if code == EXIT_INTERRUPTED:
+        output.note("orch: no longer watching; nothing on the target was touched, a training goes on")
+    return code
+
+
 def follow(target: Target, output: Output, show: Callable[[StatusReport], None]) -> int:
     """The exit code. Raises what connecting raises, and what `show` raises."""
 
     async def work() -> int:
         task = asyncio.current_task()
         assert task is not None
-        terminated = False
+        ended_by: list[int] = []
 
-        def terminate() -> None:
-            nonlocal terminated
-            terminated = True
+        def end(number: int) -> None:
+            ended_by.append(number)
             task.cancel()
 
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
         try:
             async with aclosing(watch(target, trace=output.trace)) as reports:
                 async for report in reports:
                     show(report)
         except asyncio.CancelledError:
-            if not terminated:
+            if not ended_by:
                 raise
-        return EXIT_TERMINATED
+        return 128 + ended_by[0]
 
     try:
         return asyncio.run(work())

@@ -19,6 +19,7 @@ from orchestrator.reports.table import DASH, bytes_text, duration_text, render_r
 from orchestrator.reports.training import STALE_S, progress_parts
 
 SCHEMA = "orch.status/2"
+SHOWN_LINES = 5
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def render_status(report: StatusReport) -> str:
     if report.traceback:
         lines += ["", report.traceback]
     elif report.last_lines:
-        lines += ["", *(f"  | {line}" for line in report.last_lines)]
+        lines += ["", *(f"  | {line}" for line in report.last_lines[-SHOWN_LINES:])]
     return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ from orchestrator.probes.training import RunPhase, compile_progress, how_it_ende
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str
 from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusReport
 
-LAST_LINES = 5
+LAST_LINES = 20
 LAST_LINES_BYTES = 16 * 1024
 RATES_BYTES = 64 * 1024
 

@@ -67,7 +67,7 @@ def render_frame(report: StatusReport, *, width: int, height: int | None) -> lis
         gpus = _gpus(report, width, compact=True)
     room = height - len(top) - len(gpus)
     if trouble:
-        trouble = _end_of(trouble, max(3, room - FEW_OTHERS))
+        trouble = _end_of(trouble, max(3, height - len(top) - FEW_OTHERS))
         body = [*trouble, *gpus, *rest]
     else:
         log = _log(report, width)
