@@ -30,6 +30,8 @@ from orchestrator.lab.surface import (
 
 HOST_ADDRESS = "10.1.2.6"
 CONTROLLER_ADDRESS = "10.1.2.1"
+SECOND_CONTROLLER_ADDRESS = "10.1.2.2"
+SECOND_LINK_TABLE = "102"
 PREFIX_LENGTH = 24
 SHARED_AT = "/usr/local/lib/orch-lab"
 NEEDED = ("ip", "lxc-attach", "lxc-start", "mount", "nsenter", "pivot_root", "ssh-keygen", "unshare")
@@ -206,6 +208,28 @@ class RealLab(Lab):
 
     def link_up(self) -> None:
         self.host_run(["ip", "link", "set", "eth0", "up"])
+
+    def make_second_link(self) -> str:
+        """Another wire to the same host, which `link_down` leaves alone. Returns the controller's address on it:
+        what is bound to that (`BindAddress` in an ssh_config) uses it. Once a lab."""
+        init, controller = self._living("init"), self._living("controller")
+        host, other_side = (["nsenter", f"--net=/proc/{pid}/ns/net", "--"] for pid in (init, controller))
+        back = ["table", SECOND_LINK_TABLE]
+        for argv in (
+            [*host, "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth1", "netns", str(controller)],
+            # The host answers to its address on both wires, also when the first is down.
+            [*host, "ip", "address", "add", f"{HOST_ADDRESS}/32", "dev", "eth1"],
+            [*host, "ip", "link", "set", "eth1", "up"],
+            [*host, "ip", "route", "add", f"{SECOND_CONTROLLER_ADDRESS}/32", "dev", "eth1"],
+            [*other_side, "ip", "address", "add", f"{SECOND_CONTROLLER_ADDRESS}/32", "dev", "eth1"],
+            [*other_side, "ip", "link", "set", "eth1", "up"],
+            [*other_side, "ip", "route", "add", f"{HOST_ADDRESS}/32", "dev", "eth1", *back],
+            [*other_side, "ip", "rule", "add", "from", SECOND_CONTROLLER_ADDRESS, *back],
+        ):
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise LabError("the lab's second link cannot be made", evidence=f"{' '.join(argv)}: {done.stderr}")
+        return SECOND_CONTROLLER_ADDRESS
 
     def hide_program(self, name: str) -> None:
         self._rename_program(name, f".hidden-{name}")

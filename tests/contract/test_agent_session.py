@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from orchestrator.agent.bundle import build_bundle
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError, NoPythonError
+from orchestrator.agent.far.process import identity_of
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError, UnreachableError
 from tests.local_agent import LocalStarter, interpreters
 
@@ -243,6 +247,21 @@ async def test_the_lease_is_exclusive_and_goes_with_the_agent(tmp_path):
         assert (await second.request("lease_acquire", base=base, who="bob", host="desk", pid=1)).header["holder"][
             "who"
         ] == "bob"
+
+
+@pytest.mark.parametrize("before", ["", '{"who": "eve", "host": "old", "pid": 9, "since": 1, "agent": {"pid": 0}}'])
+async def test_a_holder_that_has_not_written_its_name_yet_is_not_taken_for_the_one_before(tmp_path, before):
+    name = {"who": "ann", "host": "laptop", "pid": 42, "since": 1.0, "agent": identity_of(os.getpid())}
+    path = tmp_path / "lease.lock"
+    path.write_text(before)
+    with path.open("r+b") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        async with open_agent() as session:
+            late = threading.Timer(0.1, lambda: path.write_text(json.dumps(name)))
+            late.start()
+            with pytest.raises(AgentOpError, match=r"ann on laptop \(pid 42\)"):
+                await session.request("lease_acquire", base=str(tmp_path), who="bob", host="desk", pid=1)
+            late.join()
 
 
 async def test_a_lease_whose_file_was_replaced_is_lost(tmp_path):

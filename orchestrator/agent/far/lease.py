@@ -6,6 +6,7 @@ however it does. Destructive ops call `require`.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -14,12 +15,15 @@ import time
 
 from .channel import Channel
 from .errors import OpError
+from .process import identity_of, is_alive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
     from typing import Any, Dict, Tuple
 
 LEASE_FILE = "lease.lock"
+NAME_WAIT_S = 1.0
+"""A holder takes milliseconds to write its name. One of an older orch, which says less, is waited for in vain."""
 
 _held: Dict[str, Tuple[int, Dict[str, Any]]] = {}
 _held_lock = threading.Lock()
@@ -39,7 +43,7 @@ def lease_acquire(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict
         descriptor = _lock(path)
         holder = {"who": params["who"], "host": params["host"], "pid": params["pid"], "since": time.time()}
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode("ascii"), 0)
+        os.pwrite(descriptor, json.dumps(dict(holder, agent=identity_of(os.getpid()))).encode("ascii"), 0)
         _held[base] = (descriptor, holder)
     return {"holder": holder}
 
@@ -83,12 +87,26 @@ def _lock(path: str) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            told = os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
+            told = _told(descriptor)
             os.close(descriptor)
             raise OpError("busy", _busy_text(path, told), told) from error
         if _is_at(descriptor, path):
             return descriptor
         os.close(descriptor)  # somebody removed the file between our open and our lock
+
+
+def _told(descriptor: int) -> str:
+    """What the holder says of itself. Between its lock and its name a moment passes, in which the file is empty or
+    still names the one before: that one's agent is gone."""
+    until = time.monotonic() + NAME_WAIT_S
+    while True:
+        told = os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if is_alive(json.loads(told)["agent"]):
+                return told
+        if time.monotonic() > until:
+            return told
+        time.sleep(0.01)
 
 
 def _is_at(descriptor: int, path: str) -> bool:
