@@ -6,6 +6,7 @@ Rule: a machine with GPUs never falls back to its CPU by itself; a GPU torch can
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,14 @@ class Placement:
     device: torch.device
     note: str
     """One line for the log: who shares what."""
+
+
+def gpu_node_exists(path: str) -> bool:
+    """A driver's node is a character device; a file that only has its name is a double of one."""
+    try:
+        return stat.S_ISCHR(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def choose_device(wanted: str, *, cuda_works: bool, gpu_node_exists: bool) -> torch.device:
@@ -43,7 +52,7 @@ def choose_device(wanted: str, *, cuda_works: bool, gpu_node_exists: bool) -> to
 
 def place(wanted: str, *, targets: int, drafters: int) -> Placement:
     """Raises DeviceError."""
-    device = choose_device(wanted, cuda_works=torch.cuda.is_available(), gpu_node_exists=os.path.exists(GPU_NODE))
+    device = choose_device(wanted, cuda_works=torch.cuda.is_available(), gpu_node_exists=gpu_node_exists(GPU_NODE))
     asked = f"asked for {targets} target(s) and {drafters} drafter(s)"
     served = "one target thread and one drafter serve them"
     where = f"{os.cpu_count()} CPU cores" if device.type == "cpu" else torch.cuda.get_device_name(device)

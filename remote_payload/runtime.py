@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from devices import Placement
 
 DECORATORS = tuple(
-    os.path.join(os.path.dirname(torch.__file__), *words) for words in (("utils", "_contextlib.py"), ("_compile.py",))
+    os.path.join(os.path.dirname(torch.__file__), *words)
+    for words in (("utils", "_contextlib.py"), ("_compile.py",), ("_dynamo", "eval_frame.py"))
 )
 """Where torch keeps wrappers that its own functions wear."""
 COMPILER_SETTINGS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from attention import may_attend
 from config import ConfigError, differences_that_forbid_resume, load_config, read_config_file, resolve, to_yaml
-from devices import DeviceError, choose_device
+from devices import DeviceError, choose_device, gpu_node_exists
 from start import layers_of, read_command_line
 from text import CHOICES, FAMILIES, PIECES, SPLITS, UNSEEN_FAMILY, make_documents, templates
 
@@ -131,6 +131,14 @@ def test_devices():
         chosen("auto", False, True)
     with pytest.raises(DeviceError, match="sees no GPU"):
         chosen("cuda", False, False)
+
+
+def test_a_file_with_a_gpu_nodes_name_is_no_gpu(tmp_path):
+    double = tmp_path / "nvidia0"
+    double.touch()
+    assert not gpu_node_exists(str(double))
+    assert not gpu_node_exists(str(tmp_path / "nothing"))
+    assert gpu_node_exists("/dev/null")
 
 
 def test_the_anchor_itself_is_not_context():
