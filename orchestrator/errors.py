@@ -101,7 +101,15 @@ class TransferError(OrchError):
     exit_code = 13
 
 
+class NotAsWantedError(OrchError):
+    """It was done, and looked at again: the target is not as it was to be. What is not is said in the text."""
+
+    exit_code = 14
+
+
 EXIT_NOTHING_FOUND = 1
 """What was looked for is not there, and that is an answer: `orch logs --traceback` of a log without any."""
+
+
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130

@@ -10,7 +10,8 @@ from orchestrator import __version__
 EXIT_CODES = """\
 exit codes: 0 done, 1 nothing found (logs --traceback), 2 usage, 3 inventory, 4 host unreachable, 5 host key,
 6 login refused, 7 container, 8 outcome unknown (link lost), 9 busy (live run, lease), 10 preflight, 11 the run
-failed, 12 deadline passed, 13 transfer, 70 bug, 130 interrupted. `orch exec` hands on the command's own code."""
+failed, 12 deadline passed, 13 transfer, 14 done and not as wanted, 70 bug, 130 interrupted.
+`orch exec` hands on the command's own code."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -120,6 +121,21 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     selectors(stop)
     stop.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long it may take to stop")
     stop.add_argument("--kill", action="store_true", help="end it by force when the time is over")
+
+    reset = command("reset", "free the GPUs, set the compile cache aside; shows its plan and asks first")
+    selectors(reset)
+    reset.add_argument(
+        "--kill-gpus",
+        action="store_true",
+        help="end what of this target is on a GPU or left of its runs, a live run too",
+    )
+    reset.add_argument("--clear-cache", action="store_true", help="set the compile cache aside as a snapshot")
+    reset.add_argument(
+        "--seed", metavar="NAME|last-good", help="with --clear-cache: make the cache anew from this snapshot"
+    )
+    reset.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    reset.add_argument("--yes", action="store_true", help="do not ask")
+    reset.add_argument("--json", action="store_true")
 
     pull = command("pull", "fetch a run's records, log and checkpoints")
     pull.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the last one)")

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from orchestrator.container.kinds import KINDS
 from orchestrator.container.place import Place
@@ -77,6 +78,11 @@ class ContainerTransport:
         """A local command line that runs argv inside on the caller's terminal."""
         term = os.environ.get("TERM", "xterm")
         return self._transport.interactive_argv(self._kind.interactive_argv(self._place, argv, term=term))
+
+    def on_host(self) -> ContainerTransport:
+        """The host itself over the same connection; closed with this one."""
+        place = replace(self._place, label=f"the host of {self._place.label}", container_id=None)
+        return ContainerTransport(self._transport, "none", place)
 
     async def close(self) -> None:
         await self._transport.close()

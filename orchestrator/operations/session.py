@@ -7,12 +7,12 @@ import getpass
 import os
 import platform
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.container.target import open_target
-from orchestrator.errors import BusyError, PreflightError
+from orchestrator.errors import AuthError, BusyError, ContainerError, PreflightError
 from orchestrator.inventory.model import Payload, Target
 from orchestrator.transport.tracing import Trace
 
@@ -47,6 +47,34 @@ async def agent_session(target: Target, trace: Trace | None) -> AsyncIterator[Ag
             await session.close()
     finally:
         await transport.close()
+
+
+@asynccontextmanager
+async def agent_sessions(
+    target: Target, trace: Trace | None
+) -> AsyncIterator[tuple[AgentSession, AgentSession | None, str]]:
+    """On the target and on its host, over one connection; for a target that is a host, the same one twice.
+
+    The host's is None where none can be had (a login that may only use pct, no Python); the text says why.
+    """
+    transport = await open_target(target, trace=trace)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(transport.close)
+        session = await AgentSession.open(transport, pythons=interpreters(target))
+        stack.push_async_callback(session.close)
+        await stack.enter_async_context(_traced(session, trace))
+        if target.kind == "none":
+            yield session, session, ""
+            return
+        host, why = None, ""
+        try:
+            host = await AgentSession.open(transport.on_host())
+        except (ContainerError, AuthError) as error:
+            why = f"{error.what}: {error.evidence}" if error.evidence else error.what
+        if host is not None:
+            stack.push_async_callback(host.close)
+            await stack.enter_async_context(_traced(host, trace))
+        yield session, host, why
 
 
 @asynccontextmanager

@@ -159,10 +159,10 @@ def test_an_endless_detail_is_cut(base):
 def test_work_of_the_controller_is_written_by_two_ops_under_the_lease(base):
     channel = Channel(1, lambda header, body: None)
     with pytest.raises(OpError, match="lease"):
-        journal.journal_begin({"base": base, "op": "reset"}, b"", channel)
+        journal.journal_begin({"base": base, "operation": "reset"}, b"", channel)
     lease.lease_acquire({"base": base, "who": "ann", "host": "laptop", "pid": 7}, b"", channel)
     try:
-        begun = journal.journal_begin({"base": base, "op": "reset", "detail": {"gpus": [0]}}, b"", channel)
+        begun = journal.journal_begin({"base": base, "operation": "reset", "detail": {"gpus": [0]}}, b"", channel)
         journal.journal_end({"id": begun["id"], "phase": "done", "detail": {"killed": 1}}, b"", channel)
     finally:
         lease.lease_release({"base": base}, b"", channel)

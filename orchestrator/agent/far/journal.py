@@ -113,11 +113,11 @@ def journal_entries(params: Dict[str, Any], body: bytes, channel: Any) -> Dict[s
 
 
 def journal_begin(params: Dict[str, Any], body: bytes, channel: Any) -> Dict[str, Any]:
-    """base, op, detail. For work of the controller that is more than one request. Needs the lease. {"id"}."""
+    """base, operation, detail. For work of the controller that is more than one request. Needs the lease. {"id"}."""
     from . import lease
 
     lease.require(params["base"])
-    entry = begin(params["base"], str(params["op"]), None, dict(params.get("detail") or {}))
+    entry = begin(params["base"], str(params["operation"]), None, dict(params.get("detail") or {}))
     _under_way[entry.id] = entry
     return {"id": entry.id}
 

@@ -65,8 +65,8 @@ def kill_processes(params: Record, body: bytes, channel: Any) -> Record:
         if one.send(signal.SIGKILL):
             one.outcome = "killed"
     _wait(stubborn, float(params["kill_wait_s"]), channel.check)
-    for one in stubborn:
-        if one.same():
+    for one in asked:
+        if process.is_alive(one.identity):
             one.outcome = "left"
     return {"processes": [one.answer() for one in chosen]}
 

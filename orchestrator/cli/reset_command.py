@@ -1,0 +1,133 @@
+"""orch reset: show the plan, ask, do it, say what is true then."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.cli.fan_out import for_each
+from orchestrator.cli.output import Output
+from orchestrator.errors import NotAsWantedError, UsageError
+from orchestrator.inventory.loader import load_inventory
+from orchestrator.inventory.model import Target
+from orchestrator.inventory.select import select_targets
+from orchestrator.operations.reset import ResetRequest, reset
+from orchestrator.probes.text import plain_text
+from orchestrator.reports.reset import ResetPlan, ResetReport, render_plan, render_reset, reset_record
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    request = _request(arguments)
+    targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
+    output.still_running = "What had been begun may have been done: `orch status` tells."
+    asking = asyncio.Lock()
+
+    async def confirm(plan: ResetPlan) -> bool:
+        async with asking:  # one question at a time, however many targets
+            return await _confirm(plan, arguments, output)
+
+    async def work(target: Target) -> ResetReport:
+        def on_event(event: Mapping[str, Any]) -> None:
+            _note(target.name, event, output)
+
+        return await reset(target, request, confirm=confirm, on_event=on_event, trace=output.trace)
+
+    done: list[bool] = []
+
+    def show(report: ResetReport) -> int:
+        done.append(report.done)
+        if arguments.json:
+            output.result(json.dumps(reset_record(report)))
+        elif not arguments.dry_run:
+            output.result(plain_text(render_reset(report)))
+        if report.done and not report.as_wanted:
+            wrong = [finding for finding in report.found if finding.ok is not True]
+            raise NotAsWantedError(
+                f"{report.plan.label} is not as wanted after the reset",
+                evidence="\n".join(f"{finding.what}: {finding.text}" for finding in wrong),
+                way_out="orch status     then orch reset again; what cannot be killed is the host's matter",
+            )
+        return 0
+
+    code = for_each(targets, work, show, output)
+    if code == 0 and (arguments.dry_run or all(done)):
+        output.next_step(_next(arguments))
+    return code
+
+
+def _request(arguments: argparse.Namespace) -> ResetRequest:
+    if not arguments.kill_gpus and not arguments.clear_cache:
+        raise UsageError(
+            "orch reset needs to be told what: --kill-gpus (end what of this target is on the GPUs or left of its"
+            " runs), --clear-cache (set the compile cache aside as a snapshot), or both",
+            way_out="orch reset --kill-gpus --clear-cache",
+        )
+    if arguments.seed is not None and not arguments.clear_cache:
+        raise UsageError("--seed goes with --clear-cache", way_out="orch reset --clear-cache --seed last-good")
+    return ResetRequest(arguments.kill_gpus, arguments.clear_cache, arguments.seed)
+
+
+async def _confirm(plan: ResetPlan, arguments: argparse.Namespace, output: Output) -> bool:
+    """Raises UsageError where nobody can be asked."""
+    text = plain_text(render_plan(plan))
+    if arguments.dry_run:
+        if not arguments.json:
+            output.result(text)
+        return False
+    output.note(text) if arguments.json else output.result(text)
+    if arguments.yes or plan.empty:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{plan.target}: nobody is here to say yes to this; nothing was changed",
+            way_out="the same command with --yes does it, with --dry-run only shows it",
+        )
+    answer = await _ask(f"{plan.target}: do this? [yes/no] ")
+    return answer.strip().lower() in ("yes", "y")
+
+
+async def _ask(question: str) -> str:
+    """Meanwhile the link is kept alive. In a thread of its own, which must not keep an interrupted orch from ending."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        try:
+            line = os.read(sys.stdin.fileno(), 4096).decode(errors="replace")  # not the buffer: its lock outlives us
+        except OSError:
+            line = ""
+        loop.call_soon_threadsafe(_settle, answered, line)
+
+    print(question, end="", file=sys.stderr, flush=True)
+    threading.Thread(target=read, name="question", daemon=True).start()
+    return await answered
+
+
+def _settle(answered: asyncio.Future[str], line: str) -> None:
+    if not answered.done():
+        answered.set_result(line)
+
+
+def _note(name: str, event: Mapping[str, Any], output: Output) -> None:
+    phase = event.get("phase")
+    if phase == "asked" and "run_id" in event:
+        output.note(f"{name}: asked pid {event['pid']} of run {event['run_id']} to save and end")
+    elif phase == "killing" and "run_id" in event:
+        output.note(f"{name}: the time is over; killing run {event['run_id']}")
+    elif phase in ("asked", "killing"):
+        word = "asked" if phase == "asked" else "killing"
+        output.note(f"{name}: {word} pid {', '.join(map(str, event['pids']))} on the host")
+
+
+def _next(arguments: argparse.Namespace) -> str:
+    if not arguments.dry_run:
+        return "orch launch"
+    parts = [word for word, wanted in (("--kill-gpus", arguments.kill_gpus), ("--clear-cache", arguments.clear_cache))
+             if wanted]  # fmt: skip
+    return " ".join(["orch reset", *arguments.targets, *parts])

@@ -1,0 +1,103 @@
+"""Kept copies of the compile caches, and which of them goes with a run that ended well.
+
+Rule: pure; a snapshot whose manifest cannot be read is never chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import UsageError
+from orchestrator.probes.training import parse_exit
+from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
+
+LAST_GOOD = "last-good"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    name: str
+    made_at: float | None
+    """Unix time, the target's clock."""
+    bytes: int | None
+    runs: tuple[str, ...]
+    """The runs that used the cache before it became this snapshot."""
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    kept: tuple[Snapshot, ...]
+    """Oldest first."""
+    broken: tuple[str, ...]
+    """Names whose manifest cannot be read."""
+    unfinished: tuple[str, ...]
+    """Clears that were cut short."""
+    seeded_from: str | None
+    """What the live cache was made from."""
+    seeded_at: float | None
+
+
+@dataclass(frozen=True)
+class Seed:
+    name: str
+    why: str
+
+
+def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
+    """`answer` of list_snapshots."""
+    kept, broken = [], []
+    rows = answer.get("snapshots")
+    for raw in map(as_mapping, rows if isinstance(rows, list) else []):
+        name, manifest = as_str(raw.get("name")) or "", as_mapping(raw.get("manifest"))
+        folders = as_mapping(manifest.get("folders"))
+        if not manifest or "broken" in manifest or not folders:
+            broken.append(name)
+            continue
+        sizes = [as_int(as_mapping(folder).get("bytes")) for folder in folders.values()]
+        total = None if None in sizes else sum(size for size in sizes if size is not None)
+        kept.append(Snapshot(name, as_float(manifest.get("made_at")), total, as_strs(manifest.get("runs"))))
+    seeded = as_mapping(answer.get("seeded"))
+    return Snapshots(
+        tuple(kept),
+        tuple(broken),
+        as_strs(answer.get("unfinished")),
+        as_str(seeded.get("snapshot")),
+        as_float(seeded.get("at")),
+    )
+
+
+def choose_seed(wanted: str, found: Snapshots, runs: Sequence[object]) -> Seed:
+    """wanted: a name, its beginning, or last-good; runs: those of list_runs, oldest first. Raises UsageError."""
+    if wanted == LAST_GOOD:
+        return _last_good(found, runs)
+    matches = [snapshot.name for snapshot in found.kept if snapshot.name == wanted] or [
+        snapshot.name for snapshot in found.kept if snapshot.name.startswith(wanted)
+    ]
+    if len(matches) == 1:
+        return Seed(matches[0], "named")
+    broken = " (its manifest cannot be read)" if wanted in found.broken else ""
+    raise UsageError(
+        f"{len(matches)} snapshots of the compile cache begin with {wanted!r}{broken}; nothing was done",
+        evidence="there are: " + (", ".join(snapshot.name for snapshot in found.kept) or "none"),
+        way_out="orch reset --clear-cache --seed NAME",
+    )
+
+
+def _last_good(found: Snapshots, runs: Sequence[object]) -> Seed:
+    names = {snapshot.name for snapshot in found.kept}
+    well = [raw for raw in map(as_mapping, runs) if (ended := parse_exit(raw.get("exit"))) and ended.succeeded]
+    for raw in reversed(well):
+        run_id, created_at = as_str(raw.get("run_id")), as_float(raw.get("created_at"))
+        newest = " the newest that ended well" if raw is well[-1] else " the newest that ended well and has one"
+        for snapshot in found.kept:
+            if run_id in snapshot.runs:
+                return Seed(snapshot.name, f"the cache that run {run_id} used,{newest}")
+        seeded = found.seeded_at is not None and created_at is not None and found.seeded_at <= created_at
+        if seeded and found.seeded_from in names:
+            return Seed(str(found.seeded_from), f"run {run_id} began from it,{newest}")
+    raise UsageError(
+        "there is no last good snapshot of the compile cache; nothing was done",
+        evidence=f"{len(well)} runs ended well, {len(found.kept)} snapshots are kept, and none goes with such a run",
+        way_out="name one: orch reset --clear-cache --seed NAME",
+    )

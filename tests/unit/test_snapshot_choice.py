@@ -1,0 +1,55 @@
+"""Which snapshot a seed is made from, and what is said when there is none."""
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.ledger.snapshots import choose_seed, parse_snapshots
+
+
+def snapshot(name, *runs, at=1.0):
+    folders = {"inductor": {"path": "/x", "bytes": 5, "files": 1}}
+    return {"name": name, "manifest": {"schema": 1, "made_at": at, "runs": list(runs), "folders": folders}}
+
+
+def run(run_id, code, at=1.0):
+    return {"run_id": run_id, "created_at": at, "exit": None if code is None else {"exit_code": code}}
+
+
+def choose(wanted, snapshots, runs=(), seeded=None):
+    return choose_seed(wanted, parse_snapshots({"snapshots": snapshots, "unfinished": [], "seeded": seeded}), runs)
+
+
+def test_last_good_goes_with_the_newest_run_that_ended_well():
+    kept = [snapshot("s1", "r1"), snapshot("s2", "r2", "r3"), snapshot("s3", "r4")]
+    seed = choose("last-good", kept, [run("r1", 0), run("r2", 0), run("r3", 1), run("r4", None)])
+    assert seed.name == "s2" and "r2" in seed.why
+
+
+def test_last_good_may_be_what_the_live_cache_was_made_from():
+    kept = [snapshot("s1", "r1")]
+    seed = choose("last-good", kept, [run("r1", 1), run("r2", 0, at=9.0)], {"snapshot": "s1", "at": 5.0})
+    assert seed.name == "s1" and "r2" in seed.why
+    with pytest.raises(UsageError):  # it ran before the cache was made from it
+        choose("last-good", kept, [run("r2", 0, at=4.0)], {"snapshot": "s1", "at": 5.0})
+
+
+def test_an_older_good_run_serves_when_the_newest_has_no_snapshot():
+    seed = choose("last-good", [snapshot("s1", "r1")], [run("r1", 0), run("r2", 0)])
+    assert seed.name == "s1" and "and has one" in seed.why
+
+
+@pytest.mark.parametrize("snapshots", [[], [snapshot("s1", "r1")], [{"name": "s2", "manifest": None}]])
+def test_without_one_it_says_so(snapshots):
+    with pytest.raises(UsageError, match="no last good snapshot"):
+        choose("last-good", snapshots, [run("r1", 1), run("r9", 0)])
+
+
+def test_a_name_may_be_cut_but_not_ambiguous():
+    kept = [snapshot("20261129-1"), snapshot("20261129-2"), snapshot("20261129-22")]
+    assert choose("20261129-1", kept).name == "20261129-1"
+    assert choose("20261129-2", kept).name == "20261129-2"
+    for wanted in ("20261129", "x"):
+        with pytest.raises(UsageError, match="nothing was done"):
+            choose(wanted, kept)
+    with pytest.raises(UsageError, match="cannot be read"):
+        choose("bad", [{"name": "bad", "manifest": {"broken": "/x"}}])
