@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from loss import BlockLoss
 from torch import Tensor
@@ -53,3 +53,15 @@ class AcceptanceSince:
         lengths = [float(length) for length in self._lengths]
         self._lengths = []
         return sum(lengths) / len(lengths) if lengths else None
+
+
+def mean_facts(outcomes: Sequence[BlockLoss]) -> Dict[str, Any]:
+    """For metrics.jsonl: the mean over replicas, slot by slot. Waits for the devices."""
+    each = [outcome.facts() for outcome in outcomes]
+    return {name: _mean([facts[name] for facts in each]) for name in each[0]}
+
+
+def _mean(values: List[Any]) -> Any:
+    if isinstance(values[0], list):
+        return [_mean(list(slot)) for slot in zip(*values, strict=True)]
+    return sum(values) / len(values)

@@ -13,7 +13,7 @@ import torch
 import trackers
 from config import ConfigError
 from loss import block_loss
-from meter import AcceptanceSince, PhaseTimes
+from meter import AcceptanceSince, PhaseTimes, mean_facts
 from progress import Progress
 from tiny import tiny_config
 from trackers import numbers_of, open_trackers
@@ -61,6 +61,11 @@ def test_where_a_steps_time_goes_is_told_since_the_line_before():
         phases.step_done()
     assert phases.take() == {"phase_s/wait": 2.0, "phase_s/learn": 3.0}
     assert phases.take() == {}
+
+
+def test_replicas_are_averaged_slot_by_slot():
+    replicas = [SimpleNamespace(facts=lambda n=n: {"accuracy": n, "slot_accuracy": [n, 2 * n]}) for n in (1.0, 3.0)]
+    assert mean_facts(replicas) == {"accuracy": 2.0, "slot_accuracy": [2.0, 4.0]}
 
 
 def test_the_acceptance_is_that_since_it_was_last_taken():
