@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
 import torch
-from sealing import eager_fallback
+from sealing import compiled_or_fallback, eager_fallback
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -121,7 +121,8 @@ def make_mask(layout: Layout) -> Mask:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Mask]) -> Tensor:
     """query [B, heads, Q, D], key and value [B, kv_heads, KV, D] -> [B, heads, Q, D]. No mask: everything is seen."""
     if isinstance(mask, BlockMask):
-        mixed: Tensor = compiled_attention()(query.to(value.dtype), key.to(value.dtype), value, mask)
+        with compiled_or_fallback("flex_attention"):
+            mixed: Tensor = compiled_attention()(query.to(value.dtype), key.to(value.dtype), value, mask)
         return mixed
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -134,7 +135,15 @@ def _tiled(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask) -> Tensor
     """What is compiled. Run as plain Python it is a fallback, which says so instead of crawling."""
     if not torch.compiler.is_dynamo_compiling():
         eager_fallback("flex_attention")
-    mixed: Tensor = flex_attention(query, key, value, block_mask=mask, enable_gqa=query.shape[1] != key.shape[1])
+    mixed: Tensor = flex_attention(
+        query,
+        key,
+        value,
+        block_mask=mask,
+        enable_gqa=query.shape[1] != key.shape[1],
+        # Never the kernel for decoding, which torch picks by itself for few queries.
+        kernel_options={"FORCE_USE_FLEX_ATTENTION": True},
+    )
     return mixed
 
 

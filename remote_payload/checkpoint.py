@@ -41,6 +41,8 @@ class Checkpoint:
     prepared: Path
     """The folder with the target and the text it was trained on."""
     chapters: Chapters
+    batches_met: int
+    """Over the whole run, by however many replicas."""
 
 
 def save_checkpoint(
@@ -52,6 +54,7 @@ def save_checkpoint(
     config: Config,
     prepared: Path,
     chapters: Chapters,
+    batches_met: int,
     keep: int,
     acceptance: Optional[float] = None,
 ) -> Path:
@@ -72,6 +75,7 @@ def save_checkpoint(
         "random_state": torch.get_rng_state(),
         "settings": config.flat(),
         "chapters": [(chapter.begins, chapter.rows) for chapter in chapters],
+        "batches_met": batches_met,
         "prepared": os.path.relpath(prepared, parent),
     }
     torch.save(state, fresh / TRAINING_STATE)
@@ -106,6 +110,7 @@ def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint:
         settings=state["settings"],
         prepared=(folder.resolve().parent / state["prepared"]).resolve(),
         chapters=tuple(Chapter(*chapter) for chapter in state["chapters"]),
+        batches_met=int(state["batches_met"]),
     )
 
 

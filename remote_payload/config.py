@@ -67,6 +67,7 @@ class TrainConfig:
     accumulation: int
     recompute: bool
     anchors: int
+    length_buckets: int
     learning_rate: float
     warmup: float
     gradient_clip: float
@@ -74,6 +75,11 @@ class TrainConfig:
     loss: str
     loss_decay: float
     loss_chunk_blocks: int
+
+
+@dataclass(frozen=True)
+class CompileConfig:
+    strict: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,7 @@ class Config:
     target: TargetConfig
     drafter: DrafterConfig
     train: TrainConfig
+    compile: CompileConfig
     queue: QueueConfig
     checkpoint: CheckpointConfig
     log: LogConfig
@@ -135,6 +142,7 @@ MAY_CHANGE_ON_RESUME = (
     "steps",
     "device",
     "threads",
+    "compile.",
     "queue.",
     "checkpoint.",
     "log.",

@@ -105,6 +105,8 @@ class Status:
     compile_done: Optional[int] = None
     """While compiling: graphs that are done. A long start that gets on is then told from one that hangs."""
     compile_total: Optional[int] = None
+    compiled: Optional[Dict[str, int]] = None
+    """compiles, cache_hits, cache_misses, fallbacks (calls that ran uncompiled), recompiles (after the start)."""
     schema: int = SCHEMA_VERSION
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from typing import Tuple
 
 import torch
 
@@ -20,9 +21,15 @@ class DeviceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Placement:
-    device: torch.device
+    targets: Tuple[torch.device, ...]
+    drafters: Tuple[torch.device, ...]
     note: str
     """One line for the log: who shares what."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where what is done once is done: the text, the evaluation."""
+        return self.targets[0]
 
 
 def gpu_node_exists(path: str) -> bool:
@@ -53,7 +60,31 @@ def choose_device(wanted: str, *, cuda_works: bool, gpu_node_exists: bool) -> to
 def place(wanted: str, *, targets: int, drafters: int) -> Placement:
     """Raises DeviceError."""
     device = choose_device(wanted, cuda_works=torch.cuda.is_available(), gpu_node_exists=gpu_node_exists(GPU_NODE))
+    return spread(
+        device,
+        gpus=torch.cuda.device_count() if device.type == "cuda" else 0,
+        as_asked=wanted != "auto",
+        targets=targets,
+        drafters=drafters,
+    )
+
+
+def spread(device: torch.device, *, gpus: int, as_asked: bool, targets: int, drafters: int) -> Placement:
+    """One GPU each when there are enough. Raises DeviceError when there are several, but too few.
+
+    A CPU or a single GPU is shared: by one target and one drafter, or, where the device was named on purpose, by as
+    many as were asked for.
+    """
+    if gpus >= targets + drafters:
+        each = [torch.device("cuda", index) for index in range(targets + drafters)]
+        return Placement(
+            tuple(each[:targets]), tuple(each[targets:]), f"{targets} target(s), {drafters} drafter(s), a GPU each"
+        )
     asked = f"asked for {targets} target(s) and {drafters} drafter(s)"
-    served = "one target thread and one drafter serve them"
+    if gpus > 1:
+        raise DeviceError(f"{asked}, but torch sees {gpus} GPUs; ask for fewer, or let it see more (nvidia-smi)")
     where = f"{os.cpu_count()} CPU cores" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    return Placement(device, f"device {device}: {asked}; {served}, sharing {where}")
+    if as_asked:
+        return Placement((device,) * targets, (device,) * drafters, f"device {device}: {asked}, all sharing {where}")
+    note = f"device {device}: {asked}; one target thread and one drafter serve them, sharing {where}"
+    return Placement((device,), (device,), note)

@@ -1,19 +1,22 @@
-"""The target's side of the hand-off: a thread that turns sequences into batches with hidden states.
+"""The target's side of the hand-off: threads that turn sequences into batches with hidden states.
 
 Rule: which sequences and anchors a batch gets depends on the seed and the batch's number alone, so a resumed run sees
-exactly what an uninterrupted one would. Whatever goes wrong in the thread is raised in the drafter at its next `get`.
+exactly what an uninterrupted one would, with however many targets. Whatever goes wrong in a thread is raised in the
+drafter at its next `get`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from anchors import PADDING, choose_anchors, document_starts
 from config import Config
 from order import rows_of_batch
+from plan import bucket_of, length_buckets
 from prepare import Prepared
 from queues import ByteQueue, Closed
 from torch import Tensor
@@ -22,7 +25,7 @@ from torch import Tensor
 @dataclass(frozen=True)
 class Batch:
     step: int
-    """The optimiser step it is for; `train.accumulation` batches make one."""
+    """The optimiser step it is for; `train.accumulation` batches of each replica make one."""
     rows: List[int]
     """Which sequences these are."""
     token_count: int
@@ -44,12 +47,49 @@ class Batch:
     def size_bytes(self) -> int:
         return sum(int(part.nbytes) for part in vars(self).values() if isinstance(part, Tensor))
 
+    def to(self, device: torch.device) -> Batch:
+        moved = {name: part.to(device) for name, part in vars(self).items() if isinstance(part, Tensor)}
+        return dataclasses.replace(self, **moved)
 
-def make_batch(number: int, prepared: Prepared, config: Config) -> Batch:
+
+@dataclass(frozen=True)
+class Course:
+    """Which batch is whose. Batches are numbered from 1 over the whole run, whatever it was resumed with."""
+
+    first_step: int
+    last_step: int
+    batches_met: int
+    """Before the first step."""
+    parts: int
+    """`train.accumulation`"""
+    replicas: int
+    targets: int
+
+    def number(self, step: int, part: int, replica: int) -> int:
+        """part and replica from 0."""
+        return self.met_after(step - 1) + part * self.replicas + replica + 1
+
+    def met_after(self, step: int) -> int:
+        return self.batches_met + (step + 1 - self.first_step) * self.parts * self.replicas
+
+    def all(self) -> Iterator[Tuple[int, int, int]]:
+        """Number, step and replica of every batch, in order."""
+        for step in range(self.first_step, self.last_step + 1):
+            for part in range(self.parts):
+                for replica in range(self.replicas):
+                    yield self.number(step, part, replica), step, replica
+
+    def target(self, number: int) -> int:
+        """Who makes it."""
+        return (number - 1) % self.targets
+
+
+def make_batch(number: int, prepared: Prepared, config: Config, step: int = 0) -> Batch:
     """number: from 1, over the whole run."""
-    step = (number - 1) // config.train.accumulation + 1
     rows = rows_of_batch(number, config.train.batch, prepared.chapters, config.seed)
-    tokens, learned, length = prepared.rows.batch(rows, width=prepared.width, fill=prepared.vocabulary.end_id)
+    longest = int(prepared.rows.lengths[rows].max())
+    width = bucket_of(longest, length_buckets(prepared.width, config.train.length_buckets))
+    tokens, learned, length = prepared.rows.batch(rows, width=width, fill=prepared.vocabulary.end_id)
     document = torch.where(torch.arange(tokens.shape[1]) < length[:, None], 0, PADDING)
     anchors, kept = choose_anchors(document, learned, config.train.anchors, _chance(config.seed, number, 2))
     positions = document_positions(document)
@@ -77,27 +117,67 @@ def document_positions(document: Tensor) -> Optional[Tensor]:
     return torch.arange(document.shape[1]) - starts
 
 
-class TargetThread(threading.Thread):
-    """Makes the batches of steps first_step .. config.steps, then closes the queue."""
+class Feed:
+    """N target threads and M drafters: a queue from each to each, so that no order depends on who is faster."""
 
-    def __init__(self, queue: ByteQueue[Batch], prepared: Prepared, config: Config, first_step: int) -> None:
-        super().__init__(name="target-0", daemon=True)
-        self._queue, self._prepared, self._config = queue, prepared, config
-        self._first_step = first_step
+    def __init__(
+        self, course: Course, targets: Sequence[Prepared], drafters: Sequence[torch.device], config: Config
+    ) -> None:
+        """targets: what each target thread works with; its `target` is run by that thread alone."""
+        max_bytes = int(config.queue.max_mib * 2**20 / len(targets))
+        self.queues: List[List[ByteQueue[Batch]]] = [[ByteQueue(max_bytes) for _ in targets] for _ in drafters]
+        """[replica][target]"""
+        self._course, self._drafters, self._config = course, drafters, config
+        self._threads = [
+            threading.Thread(target=self._run, args=(number, prepared), name=f"target-{number}", daemon=True)
+            for number, prepared in enumerate(targets)
+        ]
 
-    def run(self) -> None:
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self, wait_s: float) -> None:
+        for queue in self._all():
+            queue.close()
+        for thread in self._threads:
+            thread.join(wait_s)
+
+    def _all(self) -> List[ByteQueue[Batch]]:
+        return [queue for of_replica in self.queues for queue in of_replica]
+
+    @property
+    def bytes_held(self) -> int:
+        return sum(queue.bytes_held for queue in self._all())
+
+    @property
+    def drafter_wait_s(self) -> float:
+        """A replica's, on average."""
+        return sum(queue.get_wait_s for queue in self._all()) / len(self.queues)
+
+    @property
+    def target_wait_s(self) -> float:
+        """A target's, on average."""
+        return sum(queue.put_wait_s for queue in self._all()) / len(self._threads)
+
+    def _run(self, target: int, prepared: Prepared) -> None:
         torch.set_num_threads(self._config.threads)
+        device = prepared.target.embed.weight.device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         try:
-            parts = self._config.train.accumulation
-            for number in range((self._first_step - 1) * parts + 1, self._config.steps * parts + 1):
-                batch = make_batch(number, self._prepared, self._config)
-                self._queue.put(batch, batch.size_bytes)
+            for number, step, replica in self._course.all():
+                if self._course.target(number) == target:
+                    batch = make_batch(number, prepared, self._config, step).to(self._drafters[replica])
+                    self.queues[replica][target].put(batch, batch.size_bytes)
         except Closed:
             return
         except BaseException as error:
-            self._queue.close(error)
+            for queue in self._all():
+                queue.close(error)
         else:
-            self._queue.close()
+            for of_replica in self.queues:
+                of_replica[target].close()
 
 
 def _chance(seed: int, number: int, stream: int) -> torch.Generator:

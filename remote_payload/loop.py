@@ -1,28 +1,33 @@
 """The drafter's training loop.
 
-Rule: reads top to bottom; a step is a function of the batch and the state before it, and of nothing else, so a run
+Rule: reads top to bottom; a step is a function of the batches and the state before it, and of nothing else, so a run
 resumed from a checkpoint equals the uninterrupted one.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import contract
 import torch
 from checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from config import Config
+from devices import Placement
 from drafter import Drafter
-from feed import Batch, TargetThread
-from forward import step_loss
-from loss import BlockLoss
-from optimise import NotANumber, Optimisation, TrainingError, check_gradients
-from prepare import Prepared
+from feed import Course, Feed
+from forward import Ends, ends_on
+from optimise import NotANumber, TrainingError, check_gradients
+from plan import CompileItem, CompilePlan, compile_plan
+from prepare import Prepared, another_target
 from progress import Progress
-from queues import ByteQueue
+from sealing import EagerFallback, Recompiled, Seal
 from stopping import StopRequest
+from warmup import compile_all
+from workers import Crew, Learned, Replica, mean
 
 THREAD_END_S = 60.0
 
@@ -33,70 +38,91 @@ def train_drafter(
     prepared: Prepared,
     drafter: Drafter,
     resumed: Optional[Checkpoint],
+    placement: Placement,
     progress: Progress,
     stop: StopRequest,
 ) -> bool:
     """True when all steps are done, False when stopped before; a checkpoint is saved either way.
 
-    Raises TrainingError, and whatever went wrong in the target thread.
+    Raises TrainingError, and whatever went wrong in a target's or a replica's thread.
     """
-    optimisation = Optimisation(drafter, config)
     step = 0
     if resumed is not None:
         drafter.load_state_dict(resumed.weights)
-        optimisation.load_state(resumed.optimisation)
         torch.set_rng_state(resumed.random_state)
         step = resumed.step
     first_step = step + 1
+    crew = Crew(make_replicas(config, prepared, drafter, resumed, placement), config.threads)
+    seal = Seal(strict=config.compile.strict)
+    course = Course(
+        first_step=first_step,
+        last_step=config.steps,
+        batches_met=resumed.batches_met if resumed else 0,
+        parts=config.train.accumulation,
+        replicas=len(placement.drafters),
+        targets=len(placement.targets),
+    )
 
     def save() -> None:
+        crew.check_equal(step)
         save_checkpoint(
             folder / contract.CHECKPOINTS,
             step=step,
             drafter=drafter,
-            optimisation=optimisation.state(),
+            optimisation=crew.replicas[0].optimisation.state(),
             config=config,
             prepared=prepared.folder,
             chapters=prepared.chapters,
+            batches_met=course.met_after(step),
             keep=config.checkpoint.keep,
         )
 
-    queue: ByteQueue[Batch] = ByteQueue(int(config.queue.max_mib * 2**20))
-    target_thread = TargetThread(queue, prepared, config, first_step)
+    plan = compile_plan(config, prepared.width, [str(device) for device in placement.drafters])
+    compile_before_workers(plan, crew, prepared, config, progress)
+    seal.close()
+    feed = Feed(course, targets_for(prepared, placement), placement.drafters, config)
+    for replica, queues in zip(crew.replicas, feed.queues, strict=True):
+        replica.queues = queues
     progress.start_training(step, config.steps)
     began = time.monotonic()
-    target_thread.start()
+    feed.start()
+    rows: List[int] = []
     try:
         drafter.train()
         while step < config.steps and not stop.asked:
-            loss, tokens, rows = 0.0, 0, []
-            for _ in range(config.train.accumulation):
-                batch = queue.get()
-                outcome = step_loss(batch, prepared.target, drafter, prepared.vocabulary.mask_id, config)
-                rows += batch.rows
-                loss += optimisation.accumulate(outcome.loss)
-                tokens += batch.token_count
-            if batch.step == first_step:
+            now = step + 1
+            learned = crew.each(lambda replica, now=now: replica.learn(now, course))  # type: ignore[misc]
+            rows = [row for part in learned for row in part.rows]
+            crew.average_gradients()
+            if now == first_step:
                 check_gradients(drafter)
-            gradient_norm = optimisation.step()
-            step = batch.step
+            gradient_norm = crew.each(lambda replica: replica.optimisation.step())[0]
+            step = now
 
-            progress.step(step, config.steps, tokens, loss)
+            loss = mean([part.loss for part in learned]) or 0.0
+            progress.step(step, config.steps, sum(part.tokens for part in learned), loss)
+            if seal.look():
+                progress.say(f"step {step}: compiled what was not planned: {seal.counts()}")
             if step % config.log.every_steps == 0 or step in (first_step, config.steps):
-                facts = line_facts(outcome, gradient_norm, optimisation.learning_rate, queue, began)
-                progress.line(step, config.steps, loss, facts)
+                facts = line_facts(learned, gradient_norm, crew.replicas[0].optimisation.learning_rate, feed, began)
+                progress.line(step, config.steps, loss, {**facts, **compile_facts(plan, seal)})
+                progress.compiled(compile_facts(plan, seal))
             if step % config.checkpoint.every_steps == 0 and step < config.steps:
                 progress.phase("checkpointing")
                 save()
                 progress.phase("training")
     except NotANumber as error:
         known = last_checkpoint(folder / contract.CHECKPOINTS)
-        raise TrainingError(
-            f"step {step + 1}: {error}; rows {rows}; last good checkpoint: {known or 'none'}"
-        ) from error
+        where = str(error) if "rows" in str(error) else f"{error}; rows {rows}"
+        raise TrainingError(f"step {step + 1}: {where}; last good checkpoint: {known or 'none'}") from error
+    except (EagerFallback, Recompiled) as error:
+        progress.compiled(compile_facts(plan, seal))
+        if step >= first_step:
+            save()
+        raise TrainingError(f"after step {step}, which is saved: {error}") from error
     finally:
-        queue.close()
-        target_thread.join(THREAD_END_S)
+        feed.close(THREAD_END_S)
+        crew.close()
 
     progress.phase("stopping" if stop.asked else "checkpointing")
     save()
@@ -104,16 +130,56 @@ def train_drafter(
     return not stop.asked
 
 
+def make_replicas(
+    config: Config, prepared: Prepared, drafter: Drafter, resumed: Optional[Checkpoint], placement: Placement
+) -> List[Replica]:
+    """The first has the given drafter, the others copies of it on their devices."""
+    ends: Dict[torch.device, Ends] = {}
+    replicas = []
+    for number, device in enumerate(placement.drafters):
+        if device not in ends:
+            ends[device] = ends_on(device, prepared.target)
+        own = drafter if number == 0 else copy.deepcopy(drafter).to(device)
+        replica = Replica(number, own, ends[device], prepared.vocabulary.mask_id, config)
+        if resumed is not None:
+            replica.optimisation.load_state(resumed.optimisation)
+        replicas.append(replica)
+    return replicas
+
+
+def targets_for(prepared: Prepared, placement: Placement) -> List[Prepared]:
+    """What each target thread works with: the first has the target there is, the others load their own."""
+    others = [dataclasses.replace(prepared, target=another_target(prepared, d)) for d in placement.targets[1:]]
+    return [prepared, *others]
+
+
+def compile_before_workers(
+    plan: CompilePlan, crew: Crew, prepared: Prepared, config: Config, progress: Progress
+) -> None:
+    def on_item(number: int, item: CompileItem) -> None:
+        progress.compiling(number - 1, len(plan.items))
+        progress.say(f"compiling {number} of {len(plan.items)}: {item}")
+
+    first_on = {str(one.device): one for one in reversed(crew.replicas)}
+    drafters = {device: one.drafter for device, one in first_on.items()}
+    ends = {device: one.ends for device, one in first_on.items()}
+    compile_all(plan, drafters, ends, prepared.vocabulary.mask_id, config, on_item)
+
+
+def compile_facts(plan: CompilePlan, seal: Seal) -> Dict[str, int]:
+    return dataclasses.asdict(seal.counts()) if plan.items else {}
+
+
 def line_facts(
-    outcome: BlockLoss, gradient_norm: float, learning_rate: float, queue: ByteQueue[Batch], began: float
+    learned: List[Learned], gradient_norm: float, learning_rate: float, feed: Feed, began: float
 ) -> Dict[str, Any]:
     elapsed_s = max(time.monotonic() - began, 1e-9)
     return {
-        "accuracy": float(outcome.accuracy),
-        "simulated_acceptance": float(outcome.simulated_acceptance),
+        "accuracy": mean([part.outcome.accuracy for part in learned]),
+        "simulated_acceptance": mean([part.outcome.simulated_acceptance for part in learned]),
         "gradient_norm": gradient_norm,
         "learning_rate": learning_rate,
-        "drafter_wait_share": queue.get_wait_s / elapsed_s,
-        "target_wait_share": queue.put_wait_s / elapsed_s,
-        "queue_bytes": queue.bytes_held,
+        "drafter_wait_share": feed.drafter_wait_s / elapsed_s,
+        "target_wait_share": feed.target_wait_s / elapsed_s,
+        "queue_bytes": feed.bytes_held,
     }

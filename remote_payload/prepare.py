@@ -50,6 +50,8 @@ class Prepared:
     """Tokens of the longest row there may be."""
     held_out: Optional[Rows]
     """Samples of the given data that are not trained on; None when the text was made here."""
+    weights: Path = Path()
+    """The target's own folder."""
 
 
 def prepare(
@@ -78,16 +80,25 @@ def prepare(
     weights = Path(spec.model) if spec.model else final
     target = Target(load_model(weights, device), config.drafter.layers)
     rows = open_rows(sorted(final.glob("rows-*")))
-    met = resumed.step * config.train.batch * config.train.accumulation if resumed else 0
     return Prepared(
         final,
         target,
         load_vocabulary(weights),
         rows,
-        grow(resumed.chapters if resumed else (), met=met, rows=len(rows)),
+        grow(
+            resumed.chapters if resumed else (),
+            met=resumed.batches_met * config.train.batch if resumed else 0,
+            rows=len(rows),
+        ),
         config.text.tokens if spec.data is None else config.data.max_tokens,
         None if spec.data is None else open_rows(sorted(final.glob("held-out-*"))),
+        weights,
     )
+
+
+def another_target(prepared: Prepared, device: torch.device) -> Target:
+    """The same one again, for another thread or device."""
+    return Target(load_model(prepared.weights, device), len(prepared.target.layer_ids))
 
 
 def _link(source: str, copy: str) -> None:

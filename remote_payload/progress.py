@@ -64,6 +64,11 @@ class Progress:
     def detail(self, detail: str) -> None:
         self._update(detail=detail)
 
+    def compiled(self, counts: Dict[str, int]) -> None:
+        """Compilations, cache hits and misses, fallbacks, recompiles; nothing where nothing is compiled."""
+        if counts:
+            self._update(compiled=counts)
+
     def runtime(self, facts: Dict[str, Any]) -> None:
         """What is known so far; later facts are added."""
         self._runtime.update(facts)

@@ -133,7 +133,7 @@ def run(
     progress.runtime({"data": data_facts(prepared.folder)})
 
     shape = prepared.target.drafter_shape(intermediate_size=config.drafter.intermediate_size)
-    drafter = Drafter(shape, seed=config.seed).to(placement.device)
+    drafter = Drafter(shape, seed=config.seed).to(placement.drafters[0])
     drafter.recompute = config.train.recompute
     untrained = Drafter(shape, seed=config.seed).to(placement.device)
     progress.say(
@@ -141,10 +141,14 @@ def run(
         f"{prepared.target.layer_ids}, {len(prepared.rows)} rows"
     )
 
-    finished = train_drafter(config, folder, prepared, drafter, resumed, progress, stop)
+    finished = train_drafter(config, folder, prepared, drafter, resumed, placement, progress, stop)
     try:
         if not finished:
             raise StopAsked
+        # As it is served: in the target's own precision.
+        drafter, untrained = (
+            one.to(placement.device, prepared.target.embed.weight.dtype) for one in (drafter, untrained)
+        )
         result = evaluate(config, prepared, drafter, untrained, progress, stop)
     except StopAsked:
         progress.phase(contract.PHASE_STOPPING, "checkpoint saved")

@@ -27,6 +27,7 @@ def save(tmp_path):
             config=tiny_config(),
             prepared=tmp_path / "prepared",
             chapters=(Chapter(0, 3),),
+            batches_met=step,
             keep=keep,
             acceptance=acceptance,
         )

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import contract
 import feed
-import loop
 import pytest
 import torch
 import train
+import workers
 from checkpoint import WEIGHTS, complete_steps
 from config import read_config_file, resolve
 from export import load_exported
@@ -29,10 +29,12 @@ from tiny import PAYLOAD, TINY, tiny_config
 DEADLINE_S = 240
 
 
-def start(folder: Path, monkeypatch, *, resume_from=None, **changes) -> int:
+def start(folder: Path, monkeypatch, *, resume_from=None, targets=1, drafters=1, **changes) -> int:
     """What `python train.py` does, in this process and without its signal handlers."""
     settings = {**TINY, **{name.replace("__", "."): value for name, value in changes.items()}}
-    spec = contract.RunSpec(run_id=folder.name, settings=settings, resume_from=resume_from)
+    spec = contract.RunSpec(
+        run_id=folder.name, settings=settings, targets=targets, drafters=drafters, resume_from=resume_from
+    )
     folder.mkdir(exist_ok=True)
     contract.write_json(folder / contract.RUN_SPEC, spec)
     monkeypatch.setenv(contract.RUN_DIR_VARIABLE, str(folder))
@@ -135,13 +137,13 @@ def test_an_error_in_the_target_thread_is_the_runs_error(tmp_path, monkeypatch, 
 
 
 def test_a_loss_that_is_no_number_stops_with_a_named_error(tmp_path, monkeypatch, capsys):
-    real = loop.step_loss
+    real = workers.step_loss
 
     def poisoned(batch, *rest):
         outcome = real(batch, *rest)
         return outcome if batch.step < 3 else dataclasses.replace(outcome, loss=outcome.loss * float("nan"))
 
-    monkeypatch.setattr(loop, "step_loss", poisoned)
+    monkeypatch.setattr(workers, "step_loss", poisoned)
     assert start(tmp_path / "run", monkeypatch) == contract.EXIT_FAILED
     said = capsys.readouterr().err
     assert re.search(
