@@ -124,7 +124,7 @@ _LOSS = re.compile(
 )
 _ONLY_A_STEP = re.compile(
     rf"(?:[\[\]()\d\s:.,/|#-]|\b(?:info|debug|rank\d{{0,6}}|epoch)\b)*"
-    rf"(?:global[ _]?)?(?:step|iter(?:ation)?)s?{_GAP}[:=#]?{_GAP}\d+\W*"
+    rf"(?:global[ _]?)?(?:step|iter(?:ation)?){_GAP}[:=#]?{_GAP}\d+\W*"  # `steps = 750` is a setting
 )
 _ETA = re.compile(
     rf"(?<!\w)(?:eta|remaining|time left)\b['\"]?{_GAP}[:=]?{_GAP}(?:(?P<days>\d{{1,6}}) days?, ?)?"
