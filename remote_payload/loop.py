@@ -20,6 +20,7 @@ from devices import Placement
 from drafter import Drafter
 from feed import Course, Feed
 from forward import Ends, ends_on
+from meter import AcceptanceSince, PhaseTimes, mean_facts
 from optimise import NotANumber, TrainingError, check_gradients
 from plan import CompileItem, CompilePlan, compile_plan
 from prepare import Prepared, another_target
@@ -63,6 +64,8 @@ def train_drafter(
         targets=len(placement.targets),
     )
 
+    phases, accepted = PhaseTimes(), AcceptanceSince()
+
     def save() -> None:
         crew.check_equal(step)
         save_checkpoint(
@@ -75,6 +78,7 @@ def train_drafter(
             chapters=prepared.chapters,
             batches_met=course.met_after(step),
             keep=config.checkpoint.keep,
+            acceptance=accepted.take(),
         )
 
     plan = compile_plan(config, prepared.width, [str(device) for device in placement.drafters])
@@ -91,12 +95,17 @@ def train_drafter(
         drafter.train()
         while step < config.steps and not stop.asked:
             now = step + 1
-            learned = crew.each(lambda replica, now=now: replica.learn(now, course))  # type: ignore[misc]
+            with phases("learn"):  # waiting for batches, forward, backward
+                learned = crew.each(lambda replica, now=now: replica.learn(now, course))  # type: ignore[misc]
             rows = [row for part in learned for row in part.rows]
-            crew.average_gradients()
+            accepted.add(part.outcome for part in learned)
+            with phases("average"):
+                crew.average_gradients()
             if now == first_step:
                 check_gradients(drafter)
-            gradient_norm = crew.each(lambda replica: replica.optimisation.step())[0]
+            with phases("optimise"):
+                gradient_norm = crew.each(lambda replica: replica.optimisation.step())[0]
+            phases.step_done()
             step = now
 
             loss = mean([part.loss for part in learned]) or 0.0
@@ -105,7 +114,7 @@ def train_drafter(
                 progress.say(f"step {step}: compiled what was not planned: {seal.counts()}")
             if step % config.log.every_steps == 0 or step in (first_step, config.steps):
                 facts = line_facts(learned, gradient_norm, crew.replicas[0].optimisation.learning_rate, feed, began)
-                progress.line(step, config.steps, loss, {**facts, **compile_facts(plan, seal)})
+                progress.line(step, config.steps, loss, {**facts, **phases.take(), **compile_facts(plan, seal)})
                 progress.compiled(compile_facts(plan, seal))
             if step % config.checkpoint.every_steps == 0 and step < config.steps:
                 progress.phase("checkpointing")
@@ -175,8 +184,7 @@ def line_facts(
 ) -> Dict[str, Any]:
     elapsed_s = max(time.monotonic() - began, 1e-9)
     return {
-        "accuracy": mean([part.outcome.accuracy for part in learned]),
-        "simulated_acceptance": mean([part.outcome.simulated_acceptance for part in learned]),
+        **mean_facts([part.outcome for part in learned]),
         "gradient_norm": gradient_norm,
         "learning_rate": learning_rate,
         "drafter_wait_share": feed.drafter_wait_s / elapsed_s,

@@ -58,6 +58,9 @@ def test_a_run_leaves_its_records(whole_run, tmp_path):
     assert status(whole_run)["phase"] == "done"
     lines = [json.loads(line) for line in (whole_run / contract.METRICS).read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert len(lines[-1]["slot_survival"]) == len(lines[-1]["slot_accuracy"]) == 7
+    assert {"phase_s/learn", "phase_s/average", "phase_s/optimise"} <= set(lines[-1])
+    assert (whole_run / contract.CHECKPOINTS / "best.json").is_file()
     assert json.loads((whole_run / contract.RUNTIME).read_text())["torch"] == torch.__version__
     result = json.loads((whole_run / contract.RESULT).read_text())
     assert result["lossless"] is True
