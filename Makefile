@@ -73,9 +73,9 @@ REAL_LAB := from orchestrator.lab.real import why_not; why = why_not(); \
 test-fast: $(READY)
 	@python -m pytest -q -n auto $(FAST)
 
-# Labs are made once a session: these stay in one process.
+# Mostly waiting, so more processes than cores; each makes labs of its own, and a file's tests stay together.
 test: lint test-fast
-	@python -m pytest -q $(SLOW)
+	@python -m pytest -q -n 3 --dist loadfile $(SLOW)
 	python -c '$(REAL_LAB)'
 
 clean:

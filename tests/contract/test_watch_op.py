@@ -23,6 +23,7 @@ def test_it_tells_what_run_facts_tells(place):
     assert watching.look()["run"] is None
     place.start("raise SystemExit(3)", watch_s=20)
     eventually(lambda: not live.is_held(str(place.base)), "the lock is free")
+    eventually(lambda: not place.facts()[0]["run"]["wrapper_alive"], "the wrapper is gone")
     told, facts = watching.look(), place.facts()[0]
     assert set(facts) <= set(told)
     for name in set(facts) - {"now", "booted_at", "disk_free_bytes", "run"}:

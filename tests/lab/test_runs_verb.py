@@ -17,7 +17,7 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def place(either_lab: Lab, tmp_path: Path) -> Iterator[Place]:
-    place = Place(either_lab, tmp_path, f"r{next(numbers)}")
+    place = Place(either_lab, tmp_path, f"o{next(numbers)}")
     yield place
     place.clean()
 

@@ -20,7 +20,7 @@ SCHEMA = json.loads((PROJECT / "docs" / "orch.status.2.schema.json").read_text()
 
 @pytest.fixture
 def place(either_lab: Lab, tmp_path: Path) -> Iterator[Place]:
-    place = Place(either_lab, tmp_path, f"s{next(numbers)}")
+    place = Place(either_lab, tmp_path, f"j{next(numbers)}")
     yield place
     place.clean()
 

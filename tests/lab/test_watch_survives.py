@@ -45,7 +45,7 @@ def real_place(real_lab: RealLab, tmp_path: Path) -> Iterator[Place]:
 
 
 def make_place(lab: Lab, folder: Path) -> Iterator[Place]:
-    place = Place(lab, folder, f"s{next(numbers)}")
+    place = Place(lab, folder, f"v{next(numbers)}")
     # A dead link is seen within seconds, and the connection is no other test's.
     place.write(
         host={"keepalive": {"interval_s": 1, "count": 2}, "connect_timeout_s": 4},

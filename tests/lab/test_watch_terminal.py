@@ -23,7 +23,7 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def place(real_lab: RealLab, tmp_path: Path) -> Iterator[Place]:
-    place = Place(real_lab, tmp_path, f"s{next(numbers)}")
+    place = Place(real_lab, tmp_path, f"x{next(numbers)}")
     yield place
     place.clean()
 
@@ -134,7 +134,7 @@ def test_a_failure_is_seen_while_it_is_watched_and_whole_behind_it(place: Place)
 
 @pytest.mark.lab
 def test_a_pipe_gets_lines(embedded_lab: EmbeddedLab, tmp_path: Path) -> None:
-    place = Place(embedded_lab, tmp_path, f"s{next(numbers)}")
+    place = Place(embedded_lab, tmp_path, f"x{next(numbers)}")
     place.write(command=["python3", "foreign.py", "30", "0.1", "fail"])
     place.ok("deploy")
     place.ok("launch")

@@ -141,21 +141,21 @@ def show_gpus(lab: Path) -> None:
     """/dev as it was, and the lab's GPU files in it."""
     draft = lab / "dev"
     mount("dev", str(draft), "tmpfs", 0, "mode=755")
+    # As one piece: ptmx finds its terminals by the `pts` beside it, which a file mounted alone does not have.
+    machine = draft / ".machine"
+    machine.mkdir()
+    mount("/dev", str(machine), "", MS_BIND | MS_REC)
     for entry in os.scandir("/dev"):
         seen = draft / entry.name
         if entry.name.startswith("nvidia"):
             continue
         if entry.is_symlink():
             seen.symlink_to(os.readlink(entry.path))
-            continue
-        if entry.is_dir():
+        elif entry.is_dir():
             seen.mkdir()
-        else:
-            seen.touch()
-        try:
             mount(entry.path, str(seen), "", MS_BIND | MS_REC)
-        except OSError:  # one that this machine does not hand on is left out
-            seen.rmdir() if entry.is_dir() else seen.unlink()
+        else:
+            seen.symlink_to(f"{machine.name}/{entry.name}")
     for file in (lab / "gpus").iterdir():
         (draft / file.name).touch()
         mount(str(file), str(draft / file.name), "", MS_BIND)
