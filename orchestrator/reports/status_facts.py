@@ -96,11 +96,11 @@ def _cache(stats: object, now_s: float | None) -> CacheFact | None:
 
 
 def _failure(facts: Mapping[str, Any], run: RunRecord | None, log_tail: bytes) -> Failure | None:
-    if run is not None and run.failed:
-        return _told(run.run_id, as_mapping(as_mapping(facts.get("run")).get("exit")), log_tail)
     earlier = as_mapping(facts.get("failure"))
     run_id = as_str(earlier.get("run_id"))
-    if run_id is None:
+    if run is not None and run.failed and run_id != run.run_id:  # the agent has not searched its log yet
+        return _told(run.run_id, as_mapping(as_mapping(facts.get("run")).get("exit")), log_tail)
+    if run_id is None or (run is not None and run_id == run.run_id and not run.failed):
         return None
     tail = (as_str(earlier.get("log_tail")) or "").encode("utf-8", "surrogateescape")
     return _told(run_id, as_mapping(earlier.get("exit")), tail)

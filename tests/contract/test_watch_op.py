@@ -47,15 +47,17 @@ def test_a_run_that_is_started_later_is_followed_and_a_wanted_one_is_kept(place)
         watcher(place, "nothing").look()
 
 
-def test_a_failed_run_before_this_one_is_told_with_the_end_of_its_log(place):
-    failed = place.start("print('x' * 200000); raise ValueError('why')", watch_s=20)
+def test_a_failed_run_is_told_with_its_log_from_the_failure_on(place):
+    noise = "import sys, time; print('x' * 200000)\ntry: raise ValueError('why')\nexcept ValueError: "
+    noise += "import traceback; traceback.print_exc(file=sys.stdout)\nprint('y' * 300000); sys.exit(1)"
+    failed = place.start(noise, watch_s=20)
     eventually(lambda: not live.is_held(str(place.base)), "the lock is free")
     watching = watcher(place)
-    assert watching.look()["failure"] is None, "it is the one that is shown"
+    assert watching.look()["failure"]["run_id"] == failed["run_id"]
     place.start(TRAINING)
     failure = watching.look()["failure"]
     assert (failure["run_id"], failure["exit"]["exit_code"]) == (failed["run_id"], 1)
-    assert "ValueError: why" in failure["log_tail"] and len(failure["log_tail"]) <= 65536
+    assert failure["log_tail"].lstrip("x\n").startswith("Traceback") and "ValueError: why" in failure["log_tail"]
 
 
 def test_a_look_at_what_did_not_change_starts_nothing_and_reads_no_record(place, monkeypatch):

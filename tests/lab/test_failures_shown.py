@@ -68,3 +68,5 @@ def test_logs_traceback_shows_the_last_failure_and_the_first(place: Place) -> No
     assert last.startswith("Traceback (most recent call last):") and "KeyError: 'weights'" in last
     assert last.count("in load") == 41
     assert last.endswith("RuntimeError: no weights\n"), "nothing of the noise, no control sequences"
+    status = place.ok("status")
+    assert status.count("in load") == 41 and "RuntimeError: no weights" in status, "whole here too"

@@ -49,7 +49,13 @@ def find_failure(params: Dict[str, Any], body: bytes, channel: Channel) -> Tuple
         os.close(descriptor)
 
 
-def _first_near(descriptor: int, mark: int, channel: Channel) -> int:
+def last_begin(descriptor: int, end: int, floor: int) -> int | None:
+    """Where the last failure between floor and end begins, or those near it."""
+    mark = _find_last(descriptor, end, None, floor)
+    return None if mark is None else _announcement(descriptor, _first_near(descriptor, mark, None))
+
+
+def _first_near(descriptor: int, mark: int, channel: Channel | None) -> int:
     begin = mark
     while True:
         nearest = max(0, begin - NEAR_BYTES)
@@ -57,7 +63,8 @@ def _first_near(descriptor: int, mark: int, channel: Channel) -> int:
         if earlier == -1 or mark - nearest - earlier > BEFORE_BYTES:
             return begin
         begin = nearest + earlier
-        channel.check()
+        if channel is not None:
+            channel.check()
 
 
 def _announcement(descriptor: int, mark: int) -> int:
@@ -69,11 +76,12 @@ def _announcement(descriptor: int, mark: int) -> int:
     return mark - len(b"\n".join(line[-2:]))
 
 
-def _find_last(descriptor: int, end: int, channel: Channel) -> int | None:
-    """The last mark that begins before `end`."""
-    while end > 0:
-        channel.check()
-        begin = max(0, end - PIECE_BYTES)
+def _find_last(descriptor: int, end: int, channel: Channel | None, floor: int = 0) -> int | None:
+    """The last mark that begins before `end`, and not before `floor`."""
+    while end > floor:
+        if channel is not None:
+            channel.check()
+        begin = max(floor, end - PIECE_BYTES)
         found = _read(descriptor, begin, end + len(MARK) - 1).rfind(MARK)
         if found != -1:
             return begin + found

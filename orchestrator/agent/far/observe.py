@@ -51,7 +51,7 @@ def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]
     }
     if params.get("surroundings"):
         held = (live_facts["content"] or {}).get("run_id") if live_facts["held"] else None
-        facts.update(container=container_facts(), failure=last_failure(base, runs, [run_id, held]))
+        facts.update(container=container_facts(), failure=last_failure(base, runs, [held]))
     return facts, tail
 
 

@@ -1,22 +1,25 @@
-"""The newest earlier run that failed, with the end of its log: what a person wants to see beside the run of now.
+"""The newest run that failed, with its log from the failure on: what a person wants to see beside the run of now.
 
-Rule: bounded. Only the last LOOKED_BACK runs are asked, and only the end of one log is read.
+Rule: bounded. Only the last LOOKED_BACK runs are asked, and only the last SEARCHED_BYTES of one log are searched.
 """
 
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import List
 
-from . import records
+from . import failure, records
 from .records import Record, contract
 
 LOOKED_BACK = 20
 TAIL_BYTES = 64 * 1024
+SEARCHED_BYTES = 64 * 1024 * 1024
+TOLD_BYTES = 1024 * 1024
 
 
 def last_failure(base: str, run_ids: List[str], without: List[str | None]) -> Record | None:
-    """{run_id, exit, log_tail}; `run_ids` oldest first, `without`: the run that is shown, the live one."""
+    """{run_id, exit, log_tail}; `run_ids` oldest first, `without`: the live one."""
     for run_id in reversed(run_ids[-LOOKED_BACK:]):
         if run_id in without:
             continue
@@ -37,9 +40,21 @@ def _failed(folder: str, ended: Record | None) -> bool:
 
 
 def _tail(folder: str) -> str:
+    path = os.path.join(folder, contract.RUN_LOG)
     try:
-        with open(os.path.join(folder, contract.RUN_LOG), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            return stream.read(TAIL_BYTES).decode("utf-8", "surrogateescape")
+        found = os.stat(path)
+        return _told(path, found.st_size, found.st_mtime_ns)
     except OSError:
         return ""
+
+
+@lru_cache(maxsize=2)
+def _told(path: str, size: int, mtime_ns: int) -> str:
+    """From the last failure on, whatever was written behind it; without one the log's end. Kept: a watch asks often.
+
+    Raises OSError.
+    """
+    with open(path, "rb") as stream:
+        begin = failure.last_begin(stream.fileno(), size, max(0, size - SEARCHED_BYTES))
+        stream.seek(max(0, size - TAIL_BYTES) if begin is None else begin)
+        return stream.read(TAIL_BYTES if begin is None else TOLD_BYTES).decode("utf-8", "surrogateescape")

@@ -109,7 +109,7 @@ class Watcher:
             "runs": runs,
             "unfinished": unfinished[-1] if unfinished else None,
             "cache": self._cache.look(),
-            "failure": self._failure.ask((len(runs), run_id, held), self._base, runs, [run_id, held]),
+            "failure": self._failure.ask((len(runs), run_id, held), self._base, runs, [held]),
         }
         around = dict(self._surroundings.ask(None))
         if run is not None:
