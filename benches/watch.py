@@ -23,7 +23,7 @@ from orchestrator.lab.real import RealLab
 LOOKS = 40
 FIRST_LOOKS = 3
 """Not measured: imports, the first frame, the first answers of tmux and the cache."""
-CASES: tuple[tuple[list[str], str], ...] = ((["--json"], "JSON lines"),)
+CASES: tuple[tuple[list[str], str], ...] = ((["--json"], "JSON lines"), ([], "drawn"))
 """Words, and what they are called; without --json it is measured at a terminal of 80 x 24."""
 TRAINING = (
     "import time\nfor n in range(1, 10**6):\n    print(f'step {n}/1000000 loss 0.5 12.5 Ktok/s')\n    time.sleep(0.1)\n"
