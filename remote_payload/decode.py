@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
 import contract
-import torch
 from chat import chat_format
 from config import Config, ConfigError, resolve
 from dataset import to_question
-from devices import DeviceError, choose_device
+from devices import DeviceError, place
 from export import load_exported
 from prepare import Prompts
 from samples import DataError, Unusable, read_samples
@@ -47,8 +46,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def measure(config: Config, target_folder: Path, drafter_folder: Path, prompts_file: Path) -> Dict[str, Any]:
     """evaluate.prompts prompts, evaluate.new_tokens tokens each."""
-    cuda_works = torch.cuda.is_available()
-    device = choose_device(config.device, cuda_works=cuda_works, gpu_node_exists=False)
+    device = place(config.device, targets=1, drafters=1).device
     drafter, described = load_exported(drafter_folder, device)
     dflash = described["dflash_config"]
     target = Target(load_model(target_folder, device), drafter.shape.layers)

@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-WEIGHTINGS = ("decay", "dpace")
 DPACE_ALPHA = 0.5
 
 

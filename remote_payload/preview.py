@@ -36,13 +36,15 @@ def preview(config: Config, spec: contract.RunSpec) -> List[str]:
         f"data: {spec.data or 'text made here'}, rows up to {longest} tokens",
         f"a batch: {config.train.batch} rows x {longest} context tokens, {config.train.anchors} blocks of "
         f"{config.block_size} = {queries} queries over {longest + queries} keys a row",
-        f"a step: {config.train.accumulation} batches; {config.steps} steps",
+        f"a step: {config.train.accumulation * len(placement.drafters)} batches; {config.steps} steps",
     ]
     sizes = memory_bytes(config, shape, parameters, target.config, longest=longest, on_cuda=on_cuda)
     for role, parts in sizes.items():
         listed = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())
         lines.append(f"memory of a {role}, about {size_text(sum(parts.values()))}: {listed}")
-    lines.append(f"waiting between them: at most {size_text(int(config.queue.max_mib * 2**20))}")
+    lines.append(
+        f"waiting between them: at most {size_text(int(config.queue.max_mib * 2**20) * len(placement.drafters))}"
+    )
     return lines
 
 

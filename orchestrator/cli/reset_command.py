@@ -130,4 +130,6 @@ def _next(arguments: argparse.Namespace) -> str:
         return "orch launch"
     parts = [word for word, wanted in (("--kill-gpus", arguments.kill_gpus), ("--clear-cache", arguments.clear_cache))
              if wanted]  # fmt: skip
+    if arguments.seed is not None:
+        parts += ["--seed", arguments.seed]
     return " ".join(["orch reset", *arguments.targets, *parts])

@@ -55,9 +55,9 @@ class Look:
 
 
 async def look(session: AgentSession, host: AgentSession | None, target: Target, *, with_gpus: bool) -> Look:
-    leftovers = asyncio.ensure_future(session.request("run_leftovers", base=target.base))
+    leftovers = (await session.request("run_leftovers", base=target.base)).header
     if not with_gpus:
-        return Look((await leftovers).header, (), None, (), None, no_gpus=True)
+        return Look(leftovers, (), None, (), None, no_gpus=True)
     # The target's own view says which GPUs are its; only the host is sure to see whose the processes are.
     told, apps_told = await asyncio.gather(_ask(session, MEMORY), _ask(host or session, APPS))
     missing = told["exit_code"] == apps_told["exit_code"] == 127
@@ -71,7 +71,7 @@ async def look(session: AgentSession, host: AgentSession | None, target: Target,
     if host is not None:
         seen = (await host.request("gpu_holders", pids=sorted({app.pid for app in apps or ()}))).header
     return Look(
-        leftovers=(await leftovers).header,
+        leftovers=leftovers,
         processes=parse_holders(seen),
         apps=apps,
         gpus=gpus,

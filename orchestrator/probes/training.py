@@ -163,7 +163,7 @@ def judge_run(facts: Mapping[str, object]) -> RunState:
         return RunState(RunPhase.NONE, None, None, None, ("no run has been started here",))
     run_id = as_str(run.get("id"))
     ended = parse_exit(run.get("exit"))
-    state = _ended(run, ended) if ended is not None else _not_told(facts, run)
+    state = _ended(ended) if ended is not None else _not_told(facts, run)
     phase, evidence, notes = state
     pid = as_int(run.get("training_pid"))
     return RunState(
@@ -174,7 +174,7 @@ def judge_run(facts: Mapping[str, object]) -> RunState:
 _Judgement = tuple[RunPhase, tuple[str, ...], tuple[str, ...]]
 
 
-def _ended(run: Mapping[str, object], ended: RunExit) -> _Judgement:
+def _ended(ended: RunExit) -> _Judgement:
     if ended.start_error is not None:
         return RunPhase.NOT_STARTED, (ended.start_error,), ()
     evidence = [how_it_ended(ended)]

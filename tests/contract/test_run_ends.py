@@ -82,16 +82,6 @@ def test_nothing_to_stop(place):
     assert place.call(stop.stop_run, run_id=None, wait_s=1)["was"] == "none"
 
 
-def test_signal_run(place):
-    answer = place.start(GRACEFUL)
-    ready(place, answer)
-    assert place.call(stop.signal_run, run_id=answer["run_id"], signal="INT")["pid"] == answer["pid"]
-    assert place.exit_of(answer)["exit_code"] == 3
-    with pytest.raises(OpError) as caught:
-        place.call(stop.signal_run, run_id=answer["run_id"], signal="INT")
-    assert caught.value.kind == "gone"
-
-
 STEPS = """
 import json, os, time
 folder = os.environ["ORCH_RUN_DIR"]

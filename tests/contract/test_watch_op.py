@@ -85,9 +85,11 @@ def test_a_killed_training_leaves_strays_that_are_told(place):
     child = "import time; print('child', flush=True); time.sleep(60)"
     source = "import os, subprocess, sys, time\n"
     source += f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
-    answer = place.start(source + "time.sleep(0.5)\nos.kill(os.getpid(), 9)\n")
+    source += "while not os.path.exists(os.environ['ORCH_RUN_DIR'] + '/go'): time.sleep(0.02)\n"
+    answer = place.start(source + "os.kill(os.getpid(), 9)\n")
     watching = watcher(place)
     assert watching.look()["run"]["strays"] == []
+    (place.folder(answer) / "go").touch()
     eventually(lambda: watching.look()["run"]["strays"], "the child is told")
     assert place.exit_of(answer)["signal"] == 9
 

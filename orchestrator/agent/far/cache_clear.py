@@ -282,9 +282,5 @@ def _sync_tree(folder: str) -> None:
         for name in names:
             path = os.path.join(top, name)
             if os.path.isfile(path) and not os.path.islink(path):
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+                sync_path(path)
         sync_path(top)

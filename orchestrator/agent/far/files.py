@@ -1,4 +1,4 @@
-"""Looks at files, and follows one. Paths are absolute; nothing here writes except remove_tree.
+"""Looks at files, and follows one. Paths are absolute; nothing here writes except remove_below.
 
 Rule: a file that is not there is OpError("missing"), never an empty answer.
 """
@@ -10,16 +10,14 @@ import stat
 
 from .channel import Channel
 from .errors import OpError
-from .lease import require
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, Dict, Tuple
 
 READ_LIMIT_BYTES = 4 * 1024 * 1024
 FOLLOW_CHUNK_BYTES = 256 * 1024
 FOLLOW_POLL_S = 0.2
-LIST_LIMIT = 10000
 
 
 def read_file(params: Dict[str, Any], body: bytes, channel: Channel) -> Tuple[Dict[str, Any], bytes]:
@@ -79,32 +77,6 @@ def follow_file(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[s
         os.close(descriptor)
 
 
-def list_dir(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """path. Answers {entries: [{name, kind, size, mtime_s}], truncated}, sorted by name."""
-    try:
-        with os.scandir(params["path"]) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except OSError as error:
-        raise _named(error, params["path"]) from error
-    rows: List[Dict[str, Any]] = []
-    for entry in entries[:LIST_LIMIT]:
-        try:
-            facts = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            continue  # gone since
-        kind = "link" if entry.is_symlink() else "dir" if entry.is_dir(follow_symlinks=False) else "file"
-        rows.append({"name": entry.name, "kind": kind, "size": facts.st_size, "mtime_s": facts.st_mtime})
-    return {"entries": rows, "truncated": len(entries) > LIST_LIMIT}
-
-
-def disk_free(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """path (or its nearest parent that exists). Answers bytes and inodes, free and in all; inodes None: no limit."""
-    path = os.path.abspath(params["path"])
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return {"path": path, **free_space(path)}
-
-
 def free_space(path: str) -> Dict[str, int | None]:
     facts = os.statvfs(path)
     counted = facts.f_files > 0  # btrfs and others make inodes as they need them
@@ -114,12 +86,6 @@ def free_space(path: str) -> Dict[str, int | None]:
         "inodes_free": facts.f_favail if counted else None,
         "inodes_total": facts.f_files if counted else None,
     }
-
-
-def remove_tree(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """base, path: removes path, strictly below base, through no link. Needs the lease on base. Answers {removed}."""
-    require(params["base"])
-    return {"removed": remove_below(params["base"], params["path"])}
 
 
 def remove_below(base: str, path: str) -> bool:

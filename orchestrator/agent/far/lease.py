@@ -120,7 +120,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 def _busy_text(path: str, told: str) -> str:
     try:
         holder = json.loads(told)
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder["since"]))
         return "%s is held by %s on %s (pid %s) since %s" % (path, holder["who"], holder["host"], holder["pid"], since)
     except (ValueError, KeyError, TypeError):
         return "%s is held by somebody who left no name" % path

@@ -39,7 +39,7 @@ def _carriers(base: str) -> Any:
 
 def _recorded(base: str, run_id: str, live_facts: Record) -> Any:
     folder = records.run_folder(base, run_id)
-    training = records.training_identity(base, folder, live_facts)
+    training = records.training_identity(folder, live_facts)
     stat = process.live_stat(training) if training else None
     if stat is not None:
         yield stat, "its training"

@@ -88,7 +88,7 @@ def recorded_run(base: str, run_id: Any, live_facts: Record, read: Reader = reco
     content = live_facts.get("content") or {}
     mine = content if content.get("run_id") == run_id else {}
     wrapper_identity = wrapper.get("wrapper") or mine.get("wrapper")
-    training = records.training_identity(base, folder, live_facts, read)
+    training = records.training_identity(folder, live_facts, read)
     recorded = training or wrapper_identity
     return {
         "id": run_id,

@@ -134,7 +134,7 @@ def latest_run(base: str, live: Record) -> str | None:
 
 
 def training_identity(
-    base: str, folder: str, live: Record, read: Callable[[str, str], Union[Record, None]] = read_record
+    folder: str, live: Record, read: Callable[[str, str], Union[Record, None]] = read_record
 ) -> Record | None:
     """Who the training's first process is or was: wrapper.json, else what live.lock says of the same run."""
     for source in (read(folder, contract.WRAPPER), live.get("content")):

@@ -1,4 +1,4 @@
-"""Ops stop_run and signal_run: ask, wait, and only when told so kill; then prove that nothing is left.
+"""Op stop_run: ask, wait, and only when told so kill; then prove that nothing is left.
 
 Rule: a signal goes to a process only if it is still the same (boot, pid, start time) and is the run's own:
 its recorded first process, or one that carries the run's folder in its environment. Never by name.
@@ -12,15 +12,12 @@ import time
 from typing import Any, Callable, List
 
 from . import journal, live, process, records
-from .errors import OpError
 from .records import Record, contract
 
 POLL_S = 0.05
 KILL_WAIT_S = 10.0
 RECORD_WAIT_S = 5.0
 """How long a living wrapper may take to write exit.json once everything else is dead."""
-
-SIGNALS = {"INT", "TERM", "HUP", "USR1", "USR2", "QUIT", "CONT", "STOP", "KILL"}
 
 
 class RunProcesses:
@@ -33,7 +30,7 @@ class RunProcesses:
         live_facts = live.facts(base)
         wrapper = records.read_record(self.folder, contract.WRAPPER) or live_facts.get("content") or {}
         self.wrapper = wrapper.get("wrapper") if wrapper.get("run_id") == run_id else None
-        self.training = records.training_identity(base, self.folder, live_facts)
+        self.training = records.training_identity(self.folder, live_facts)
 
     def exit_record(self) -> Record | None:
         return records.read_record(self.folder, contract.EXIT)
@@ -147,20 +144,3 @@ def _live_run(base: str) -> str | None:
     found = live.facts(base)
     run_id = (found["content"] or {}).get("run_id") if found["held"] else None
     return str(run_id) if run_id else None
-
-
-def signal_run(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, run_id, signal ("TERM"), group (default true). {"sent": true, "pid"}.
-
-    Raises OpError: gone (it ended, or is no longer the same process), bad_request.
-    """
-    base = records.base_folder(params)
-    name = str(params.get("signal")).upper()
-    name = name[3:] if name.startswith("SIG") else name
-    if name not in SIGNALS:
-        raise OpError("bad_request", "not a signal that is sent to a run: %r" % params.get("signal"))
-    run = RunProcesses(base, str(params.get("run_id")))
-    send = process.send_signal_to_group if params.get("group", True) else process.send_signal
-    if run.training is None or not send(run.training, getattr(signal, "SIG" + name)):
-        raise OpError("gone", "the training of run %s does not run" % run.run_id)
-    return {"sent": True, "pid": run.training["pid"]}
