@@ -29,7 +29,7 @@ def watch_here(target: Target, output: Output) -> int:
     with open_display() as display:
         code = follow(target, output, display.show)
     if code == EXIT_INTERRUPTED:
-        output.note("orch: no longer watching; nothing on the target was touched, a training goes on")
+        output.note("orch: no longer watching; nothing on the target was touched; what runs there goes on")
     return code
 
 

@@ -72,7 +72,7 @@ def choose_seed(wanted: str, found: Snapshots, runs: Sequence[object]) -> Seed:
     if wanted == LAST_GOOD:
         return _last_good(found, runs)
     matches = [snapshot.name for snapshot in found.kept if snapshot.name == wanted] or [
-        snapshot.name for snapshot in found.kept if snapshot.name.startswith(wanted)
+        snapshot.name for snapshot in found.kept if wanted and snapshot.name.startswith(wanted)
     ]
     if len(matches) == 1:
         return Seed(matches[0], "named")

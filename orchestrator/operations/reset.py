@@ -137,6 +137,9 @@ async def _plan_cache(
                 evidence="\n".join(checked.header["damaged"][:20]),
                 way_out="orch reset --clear-cache --seed NAME     with another snapshot",
             )
+    # Before anything is ended: what cannot be cleared or seeded must not cost a run.
+    name = seed.name if seed is not None else None
+    await session.request("cache_check", base=target.base, folders=_folders(target), seed=name)
     return parse_cache_stats(stats.header), found.unfinished, seed
 
 

@@ -41,6 +41,8 @@ NAMED_TIMES = (
     r"dt",
     r"(?<=, )time",
 )
+ABSURD = 1e15
+"""No rate is as high: a number that is says something else."""
 STEP_NAMES = ("global_step", "global step", "step", "iteration", "iter")
 """What they mean most first."""
 LOSS_NAMES = (
@@ -302,7 +304,7 @@ def _best_first(rates: list[Rate]) -> tuple[Rate, ...]:
 
 def _rate(value: str, scale: str | None, counted: str, per_device: bool, printed: str) -> Rate | None:
     number = _float(value)
-    if number is None or not math.isfinite(number):
+    if number is None or not number < ABSURD:
         return None
     return Rate(number * _SCALES[scale or ""], counted, per_device, " ".join(printed.split()))
 

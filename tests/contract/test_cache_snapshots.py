@@ -266,6 +266,19 @@ def test_a_seed_cut_short_anywhere_can_be_done_again(cached):
     assert step > 10
 
 
+def test_what_would_be_refused_is_told_before_anything_is_done(cached, tmp_path):
+    name = clear(cached)["snapshot"]
+    check = cache_seed.cache_check
+    assert cached.call(check, folders=cached.folders, seed=name) == {}
+    assert cached.call(check, folders=cached.folders, seed=None) == {}
+    for change, kind in (({"inductor": str(tmp_path / "link")}, "bad_folder"), ({"triton": None}, "other_layout")):
+        (tmp_path / "link").is_symlink() or (tmp_path / "link").symlink_to(tmp_path)
+        folders = {key: path for key, path in {**cached.folders, **change}.items() if path}
+        with pytest.raises(OpError) as caught:
+            cached.call(check, folders=folders, seed=name)
+        assert caught.value.kind == kind
+
+
 def test_a_seed_does_not_replace_what_is_there(cached):
     name = clear(cached)["snapshot"]
     fill(cached.folders, "new")

@@ -96,6 +96,7 @@ def test_a_torn_line_is_read_over(base):
     assert len(entries(base)) == 3 and journal.unfinished(base) == []
     with open(path, "ab") as stream:
         stream.write(b'\xff\n[]\n{"id": 1}\n{"id": "x", "op": "y", "phase": "begin", "detail": {}, "by": 7}\n')
+        stream.write(b'{"id": ["x"], "op": "y", "phase": "begin", "detail": {}}\n' + b"[" * 100_000 + b"\n")
     assert [line["id"] for line in journal.unfinished(base)] == ["x"]
 
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 
-from orchestrator.agent.far import runs, stop
+from orchestrator.agent.far import cache_clear, lease, leftovers, observe, runs, stop
 from orchestrator.agent.far.framing import encode_frame
 from orchestrator.ledger.runs import parse_runs
 from tests.run_place import GRACEFUL, ready
@@ -72,6 +72,30 @@ def test_half_written_and_foreign_folders_are_told_as_far_as_they_go(place):
     assert [run.step for run in found] == [None, 5, None, 7, None]
     assert {run.outcome.partition(":")[0] for run in found[:4]} == {"not started"}
     assert (found[4].outcome, found[4].git_commit, found[4].started_at) == ("ended well", "c", None)
+
+
+def test_records_of_any_shape_break_nothing(place):
+    name = "20260101-000000-aaaa"
+    odd = ["x", [1], {"pid": "y"}, {"pid": 1}, 7]
+    for number, value in enumerate(odd):
+        run_id = f"20260101-00000{number}-aaaa"
+        spec = {"run_id": run_id, "environment": value, "created_at": value if number else "soon"}
+        make(place, run_id, run_json=spec, wrapper_json={"run_id": run_id, "training": value, "wrapper": value})
+    deep = place.base / "runs" / name
+    (deep / "status.json").write_text("[" * 100_000)
+    os.mkfifo(deep / "exit.json")
+    (deep / "result.json").mkdir()
+    assert len(overview(place)[1]) == len(odd)
+    for run_id in (name, "20260101-000002-aaaa", None):
+        assert place.call(observe.run_facts, run_id=run_id)[0]["run"]["training_alive"] is False
+    assert place.call(leftovers.run_leftovers)["runs"] == []
+    place.call(lease.lease_acquire, who="me", host="here", pid=1)
+    live = place.base / "cache"
+    live.mkdir()
+    (live / "kernel.so").write_text("x")
+    cleared = place.call(cache_clear.cache_clear, folders={"inductor": str(live)}, who="me", why="test")
+    place.call(lease.lease_release)
+    assert cleared["files"] == 1
 
 
 def test_a_run_that_vanishes_while_it_is_read_is_left_out(place, monkeypatch):

@@ -128,6 +128,13 @@ def test_a_live_run_is_named_first_asked_to_save_and_ended(place: ResetPlace) ->
     done = place.orch("reset", "--clear-cache", "--yes")
     assert done.returncode == 9 and b"is live" in done.stderr
     assert place.snapshots() == []
+    cache = f"{place.base}/caches/live/inductor"
+    place.inside("sh", "-c", f"mv {cache} {cache}.moved && ln -s {cache}.moved {cache}")
+    for words in (("--dry-run",), ("--yes",)):
+        done = place.orch(*BOTH, *words)
+        assert done.returncode == 10 and b"is a link" in done.stderr
+    assert place.status()["run"]["state"]["phase"] == "running", "it was ended for a cache that cannot be cleared"
+    place.inside("sh", "-c", f"rm {cache} && mv {cache}.moved {cache}")
     text = place.ok(*BOTH, "--yes")
     assert "ENDS THE LIVE RUN" in text.splitlines()[1]
     status = place.status()

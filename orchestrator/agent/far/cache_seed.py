@@ -1,4 +1,6 @@
-"""Op cache_seed: make the live compile caches from a snapshot: copied, each file's hash compared, then renamed in.
+"""Ops cache_seed and cache_check: make the live compile caches from a snapshot, or say that it cannot be done.
+
+Copied, each file's hash compared, then renamed in.
 
 Rule: the snapshot is only read. Copies and not hard links: what a compiler writes in place must not reach it.
 """
@@ -33,10 +35,7 @@ def cache_seed(params: Record, body: bytes, channel: Any) -> Record:
     lease.require(base)
     folders = check_folders(base, params["folders"])
     source = snapshot_folder(base, params.get("name"))
-    files = read_files(source)
-    targets = {kind: path for kind, path in separate(folders).items() if kind in files}
-    if sorted(targets) != sorted(files) or nested(folders) != read_manifest(source).get("nested"):
-        raise OpError("other_layout", "snapshot %s was made of other cache folders" % params["name"])
+    files, targets = _layout(source, folders)
     with nothing_starts(base), journal.begin(base, "seed_cache", None, {"snapshot": params["name"]}):
         for kind, path in targets.items():
             if holds_something(path):
@@ -60,6 +59,29 @@ def cache_seed(params: Record, body: bytes, channel: Any) -> Record:
     }
 
 
+def cache_check(params: Record, body: bytes, channel: Any) -> Record:
+    """params: base, folders {cache: absolute path}, seed (a snapshot's name, or None). Looks only.
+
+    Raises what a clearing of these folders, and a seeding from that snapshot, would be refused for: OpError bad_folder,
+    missing, other_layout, disk_full.
+    """
+    base = records.base_folder(params)
+    folders = check_folders(base, params["folders"])
+    if params.get("seed") is not None:
+        files, targets = _layout(snapshot_folder(base, params["seed"]), folders)
+        _require_room(targets, files)
+    return {}
+
+
+def _layout(source: str, folders: Dict[str, str]) -> Tuple[Dict[str, Tuple[Entry, ...]], Dict[str, str]]:
+    """What the snapshot holds of each cache, and where that goes. Raises OpError("other_layout")."""
+    files = read_files(source)
+    targets = {kind: path for kind, path in separate(folders).items() if kind in files}
+    if sorted(targets) != sorted(files) or nested(folders) != read_manifest(source).get("nested"):
+        raise OpError("other_layout", "snapshot %s was made of other cache folders" % os.path.basename(source))
+    return files, targets
+
+
 def _partial(path: str) -> str:
     return path + ".orch-seeding"
 
@@ -67,7 +89,10 @@ def _partial(path: str) -> str:
 def _require_room(targets: Dict[str, str], files: Dict[str, Tuple[Entry, ...]]) -> None:
     """Raises OpError("disk_full")."""
     for kind, path in targets.items():
-        found = os.statvfs(os.path.dirname(path))
+        folder = os.path.dirname(path)
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        found = os.statvfs(folder)
         wanted, free = sum(entry.size for entry in files[kind]), found.f_bavail * found.f_frsize
         if wanted > free:
             raise OpError("disk_full", "the %s cache needs %d bytes, %d are free" % (kind, wanted, free))

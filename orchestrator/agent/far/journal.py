@@ -155,6 +155,9 @@ def _at_work(line: Line) -> bool:
         return False
 
 
+SHAPE = {"id": str, "op": str, "phase": str, "detail": dict}
+
+
 def _lines(path: str) -> List[Line]:
     """What is no line of ours, such as one torn by a crash, is read over."""
     try:
@@ -164,9 +167,9 @@ def _lines(path: str) -> List[Line]:
         return []
     found = []
     for text in data.split(b"\n"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             line = json.loads(text.decode("utf-8"))
-            if isinstance(line, dict) and isinstance(line.get("detail"), dict) and {"id", "op", "phase"} <= set(line):
+            if isinstance(line, dict) and all(isinstance(line.get(name), kind) for name, kind in SHAPE.items()):
                 found.append(line)
     return found
 

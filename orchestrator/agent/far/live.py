@@ -68,7 +68,7 @@ def read_content(base: str) -> Content | None:
     try:
         with open(os.path.join(base, LIVE_LOCK), "rb") as stream:
             content = json.loads(stream.read().decode("ascii"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

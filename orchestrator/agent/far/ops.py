@@ -37,6 +37,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "snapshot_verify": ("snapshots", "snapshot_verify"),
     "cache_clear": ("cache_clear", "cache_clear"),
     "cache_seed": ("cache_seed", "cache_seed"),
+    "cache_check": ("cache_seed", "cache_check"),
     "preflight": ("preflight", "preflight"),
     "trace": ("trace", "trace"),
     "run_batch": ("commands", "run_batch"),

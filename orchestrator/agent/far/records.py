@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 from typing import Any, Callable, Dict, List, Union
 
 try:
@@ -51,16 +52,40 @@ def base_folder(params: Record) -> str:
     return base
 
 
+def is_identity(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(name), int) for name in ("pid", "start_ticks"))
+
+
+_FITS: Dict[str, Dict[str, Callable[[Any], bool]]] = {
+    contract.WRAPPER: {"wrapper": is_identity, "training": is_identity},
+    contract.RUN_SPEC: {
+        "environment": lambda told: isinstance(told, dict) and all(isinstance(value, str) for value in told.values()),
+        "created_at": lambda told: isinstance(told, (int, float)),
+    },
+}
+"""What is not as it must be is left out, as if it had not been written: a run's folder may be anybody's."""
+
+
 def read_record(folder: str, name: str) -> Record | None:
+    """{"broken": path} for what is there and no record: cut short, no JSON object, no regular file."""
     path = os.path.join(folder, name)
     try:
-        with open(path, "rb") as stream:
-            record = json.loads(stream.read().decode("utf-8"))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return {"broken": path}
+            with open(handle, "rb", closefd=False) as stream:
+                record = json.loads(stream.read().decode("utf-8"))
+        finally:
+            os.close(handle)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {"broken": path}
-    return record if isinstance(record, dict) else {"broken": path}
+    if not isinstance(record, dict):
+        return {"broken": path}
+    fits = _FITS.get(name, {})
+    return {key: value for key, value in record.items() if key not in fits or fits[key](value)}
 
 
 def write_record(folder: str, name: str, record: Record) -> None:
@@ -138,7 +163,7 @@ def training_identity(
 ) -> Record | None:
     """Who the training's first process is or was: wrapper.json, else what live.lock says of the same run."""
     for source in (read(folder, contract.WRAPPER), live.get("content")):
-        if source and source.get("run_id") == os.path.basename(folder) and source.get("training"):
+        if source and source.get("run_id") == os.path.basename(folder) and is_identity(source.get("training")):
             return dict(source["training"])
     return None
 
