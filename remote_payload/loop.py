@@ -82,7 +82,7 @@ def train_drafter(
         )
 
     plan = compile_plan(config, prepared.width, [str(device) for device in placement.drafters])
-    compile_before_workers(plan, crew, prepared, config, progress)
+    compile_before_workers(plan, crew, prepared, config, progress, stop)
     seal.close()
     feed = Feed(course, targets_for(prepared, placement), placement.drafters, config)
     for replica, queues in zip(crew.replicas, feed.queues, strict=True):
@@ -163,9 +163,12 @@ def targets_for(prepared: Prepared, placement: Placement) -> List[Prepared]:
 
 
 def compile_before_workers(
-    plan: CompilePlan, crew: Crew, prepared: Prepared, config: Config, progress: Progress
+    plan: CompilePlan, crew: Crew, prepared: Prepared, config: Config, progress: Progress, stop: StopRequest
 ) -> None:
+    """Raises StopAsked between two graphs: there is nothing to save yet."""
+
     def on_item(number: int, item: CompileItem) -> None:
+        stop.leave_if_asked()
         progress.compiling(number - 1, len(plan.items))
         progress.say(f"compiling {number} of {len(plan.items)}: {item}")
 

@@ -15,6 +15,7 @@ from config import Config, ConfigError
 from devices import place
 from drafter import DrafterShape
 from export import expected_tensors
+from plan import compile_plan
 from target import Target, new_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -38,6 +39,9 @@ def preview(config: Config, spec: contract.RunSpec) -> List[str]:
         f"{config.block_size} = {queries} queries over {longest + queries} keys a row",
         f"a step: {config.train.accumulation * len(placement.drafters)} batches; {config.steps} steps",
     ]
+    items = compile_plan(config, longest, [str(device) for device in placement.drafters]).items
+    lines.append(f"to compile, one after the other: {len(items) or 'nothing'}")
+    lines += [f"  {item}" for item in items]
     sizes = memory_bytes(config, shape, parameters, target.config, longest=longest, on_cuda=on_cuda)
     for role, parts in sizes.items():
         listed = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     code = for_each(targets, work, show, output)
     if code == 0 and (arguments.dry_run or all(done)):
-        output.next_step(_next(arguments))
+        output.next_step(next_step(arguments))
     return code
 
 
@@ -125,7 +125,7 @@ def _note(name: str, event: Mapping[str, Any], output: Output) -> None:
         output.note(f"{name}: {word} pid {', '.join(map(str, event['pids']))} on the host")
 
 
-def _next(arguments: argparse.Namespace) -> str:
+def next_step(arguments: argparse.Namespace) -> str:
     if not arguments.dry_run:
         return "orch launch"
     parts = [word for word, wanted in (("--kill-gpus", arguments.kill_gpus), ("--clear-cache", arguments.clear_cache))

@@ -17,9 +17,23 @@ from orchestrator.lab.real import RealLab
 from tests.lab.place import PROJECT, said
 
 
+def argv(*words: str) -> list[str]:
+    return [sys.executable, "-m", "orchestrator", words[0], "-i", str(PROJECT / "inventory.yaml"), *words[1:]]
+
+
 def orch(lab: RealLab, folder: Path, *words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[bytes]:
-    argv = [sys.executable, "-m", "orchestrator", words[0], "-i", str(PROJECT / "inventory.yaml"), *words[1:]]
-    return lab.run(argv, cwd=folder, env={"PYTHONPATH": str(PROJECT)}, timeout_s=timeout_s)
+    return lab.run(argv(*words), cwd=folder, env={"PYTHONPATH": str(PROJECT)}, timeout_s=timeout_s)
+
+
+def first_line(lab: RealLab, folder: Path, *words: str) -> bytes:
+    """Of a command that goes on: then its reader leaves."""
+    process = lab.popen(argv(*words), cwd=folder, env={"PYTHONPATH": str(PROJECT)}, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as stream:
+        line = stream.readline()
+    process.terminate()
+    process.wait(30)
+    return line
 
 
 @pytest.mark.real_lab
@@ -38,6 +52,9 @@ def test_deploy_and_launch_train_a_drafter_that_helps(real_lab: RealLab, tmp_pat
     pulled = orch(real_lab, tmp_path, "pull", "--to", "pulled")
     assert pulled.returncode == 0, said(pulled)
     assert real_lab.pct_starts() - before == 5
+    assert b"ended well" in first_line(real_lab, tmp_path, "status", "--watch")
+    reset = orch(real_lab, tmp_path, "reset", "--kill-gpus", "--clear-cache", "--yes")
+    assert reset.returncode == 0 and b"free of this target on 8 GPUs" in reset.stdout, said(reset)
 
     result = json.loads((tmp_path / "pulled" / "result.json").read_text())
     assert result["block_size"] == 8

@@ -18,8 +18,18 @@ def test_the_plan_says_devices_sizes_shapes_and_memory():
     assert "reads layers [1, 2, 3]" in said
     assert "2 rows x 48 context tokens, 4 blocks of 8 = 32 queries over 80 keys a row" in said
     assert "a step: 3 batches; 4 steps" in said
+    assert "to compile, one after the other: nothing" in said, "a CPU compiles nothing"
     assert "memory of a drafter, about" in said and "memory of a target, about" in said
     assert drafter_parameters(learner.shape) == sum(one.numel() for one in learner.parameters())
+
+
+def test_every_drafter_takes_batches_of_its_own_and_holds_a_queue():
+    one, two = (
+        preview(tiny_config(device="cpu", train__accumulation=3), contract.RunSpec("r", targets=2, drafters=number))
+        for number in (1, 2)
+    )
+    assert "a step: 6 batches; 4 steps" in two
+    assert (one[-1], two[-1]) == tuple(f"waiting between them: at most {size}.0 MiB" for size in (64, 128))
 
 
 def test_memory_grows_with_what_needs_it():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import attention
+import loop
 import pytest
 import sealing
 import torch
 from attention import Layout, attend, dense_mask, tile_mask
 from plan import bucket_of, compile_plan, length_buckets
 from sealing import EagerFallback, Recompiled, Seal, compiled_or_fallback, fallbacks, set_recompile_limit
+from stopping import StopAsked, StopRequest
 from tiny import tiny_config
 from torch._dynamo.utils import counters
 
@@ -123,3 +126,21 @@ def test_what_is_compiled_after_sealing_is_counted_and_when_strict_stops(monkeyp
     assert lenient.counts().recompiles == 2
     with pytest.raises(Recompiled, match="2 graph"):
         strict.look()
+
+
+def test_a_stop_is_obeyed_between_two_graphs(monkeypatch):
+    plan, heard = compile_plan(tiny_config(train__length_buckets=3), 48, ["cuda:0"]), []
+
+    def compile_all(plan, drafters, ends, mask_id, config, on_item):
+        for number, item in enumerate(plan.items, start=1):
+            on_item(number, item)
+            stop.asked = number == 2
+
+    stop = StopRequest()
+    progress = SimpleNamespace(compiling=lambda done, total: heard.append((done, total)), say=lambda text: None)
+    monkeypatch.setattr(loop, "compile_all", compile_all)
+    nobody = SimpleNamespace(replicas=[])
+    prepared = SimpleNamespace(vocabulary=SimpleNamespace(mask_id=0))
+    with pytest.raises(StopAsked):
+        loop.compile_before_workers(plan, nobody, prepared, tiny_config(), progress, stop)
+    assert heard == [(0, 3), (1, 3)]

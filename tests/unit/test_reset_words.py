@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 
 from orchestrator.cli.main import main
+from orchestrator.cli.parsers import build_parser
+from orchestrator.cli.reset_command import next_step
 from orchestrator.ledger.snapshots import Seed
 from orchestrator.probes.compile_cache import CacheFolder, CompileCache
 from orchestrator.probes.gpu_processes import GpuVerdict, HostProcess
@@ -34,6 +36,11 @@ PLAN = ResetPlan(
 def test_without_a_part_it_says_which_there_are(words, capsys):
     assert main(["reset", *words]) == 2
     assert "--clear-cache" in capsys.readouterr().err
+
+
+def test_the_step_after_a_dry_run_is_the_same_command():
+    words = ["reset", "ct200", "--kill-gpus", "--clear-cache", "--seed", "last-good", "--dry-run"]
+    assert next_step(build_parser().parse_args(words)) == "orch " + " ".join(words[:-1])
 
 
 def test_the_plan_fits_80_columns_and_names_the_live_run_first():
