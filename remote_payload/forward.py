@@ -57,7 +57,8 @@ def _step_loss(batch: Batch, ends: Ends, drafter: Drafter, mask_id: int, config:
 
     context = drafter.read_context(batch.features, context_positions)
     mask = make_mask(Layout(batch.anchors, block_starts, batch.kept, length, width))
-    hidden = drafter(ends.embed(block_tokens.flatten(1)), block_positions, context, mask)
+    # A given target is in bfloat16 there; the residual stream is not.
+    hidden = drafter(ends.embed(block_tokens.flatten(1)).float(), block_positions, context, mask)
 
     labels, supervised = block_labels(batch.tokens, batch.document, batch.learned, batch.anchors, batch.kept, width)
     return block_loss(

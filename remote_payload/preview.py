@@ -75,23 +75,32 @@ def drafter_parameters(shape: DrafterShape) -> int:
 def memory_bytes(
     config: Config, shape: DrafterShape, target_parameters: int, target: Any, *, longest: int, on_cuda: bool
 ) -> Dict[str, Dict[str, int]]:
-    """Role -> part -> bytes. On a GPU numbers that are only passed on are bfloat16, what is learned is float32."""
+    """Role -> part -> bytes. On a GPU numbers that are only passed on are bfloat16, what is learned is float32.
+
+    Counted from what the backward pass needs of drafter.py and loss.py; held against a GPU's own peak by
+    tests/gpu/test_memory_on_gpu.py.
+    """
     width = 2 if on_cuda else 4
-    rows, hidden = config.train.batch, shape.hidden_size
+    rows, hidden, middle = config.train.batch, shape.hidden_size, shape.intermediate_size
     queries, heads = rows * config.train.anchors * config.block_size, shape.heads * shape.head_size
-    context = rows * longest
+    context, pair = rows * longest, shape.kv_heads * shape.head_size
     features = context * shape.selected_layers * hidden * width
-    pairs = shape.layers * 2 * context * shape.kv_heads * shape.head_size * width
-    of_a_layer = queries * (6 * hidden + 4 * heads + 4 * shape.intermediate_size) * width
+    learned = drafter_parameters(shape)
+    # Of a layer, a query: both norms' input and normed states, what goes into five projections; queries, normed and
+    # turned; what the MLP multiplies. And keys and values, of context and blocks side by side.
+    of_a_layer = queries * (16 * hidden + 5 * width * hidden + (4 + 4 * width) * heads + 4 * width * middle)
+    of_a_layer += (context + queries) * 2 * pair * width
+    # The context's keys and values exist for all layers at once, and their gradients do, too.
+    of_context = shape.layers * context * (2 * width * hidden + (8 + 4 * width) * pair) + context * 8 * hidden
     kept = shape.layers * queries * hidden * 4 + of_a_layer if config.train.recompute else shape.layers * of_a_layer
-    logits = min(config.train.loss_chunk_blocks * (config.block_size - 1), queries) * target.vocab_size * (width + 8)
+    chunk = min(config.train.loss_chunk_blocks * (config.block_size - 1), queries)
     return {
         "drafter": {
-            "weights, gradients and optimizer": 16 * drafter_parameters(shape),
+            "weights, gradients and optimizer": (16 + (width if on_cuda else 0)) * learned,
             "the target's embedding and head": 2 * target.vocab_size * hidden * width,
             "a batch's hidden states": features,
-            "activations": pairs + kept,
-            "logits": logits,
+            "activations": of_context + kept + queries * 12 * hidden,
+            "logits": chunk * target.vocab_size * (2 * width + 12),
         },
         "target": {
             "weights": target_parameters * width,
