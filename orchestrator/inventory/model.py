@@ -70,6 +70,19 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Environment:
+    """A Python environment that `orch env sync` builds on the target from a lock."""
+
+    purpose: str
+    lock: Path
+    """Requirements with hashes, absolute on the controller."""
+    python: str
+    """The interpreter on the target that it is made with."""
+    indexes: tuple[str, ...]
+    """Package indexes that the wheels come from; none: what pip is configured with. They may hold a password."""
+
+
+@dataclass(frozen=True)
 class Payload:
     """What is shipped and how it is started."""
 
@@ -81,7 +94,11 @@ class Payload:
     session: str | None
     """tmux session name; None: no tmux wanted."""
     python: str | None
-    """The environment's interpreter on the target, e.g. /root/venv/bin/python."""
+    """The interpreter of an environment that somebody else made, e.g. /root/venv/bin/python."""
+    environments: Mapping[str, Environment]
+    """Purpose -> environment that orch makes."""
+    environment: str | None
+    """The purpose of the one that the command runs in; None: `python` says, or nothing does."""
     variables: Mapping[str, str]
     """Environment variables of the training."""
     data: str | None

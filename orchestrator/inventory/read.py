@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from orchestrator.inventory import relations, schema
 from orchestrator.inventory.mistakes import Mistake, MistakeError, error_for
-from orchestrator.inventory.model import Caches, Expected, Host, Inventory, Payload, Target, Topology
+from orchestrator.inventory.model import Caches, Environment, Expected, Host, Inventory, Payload, Target, Topology
 from orchestrator.inventory.wording import mistake_for
 from orchestrator.inventory.yaml_lines import compose
 from orchestrator.inventory.yaml_values import Places, plain_values
@@ -66,7 +66,10 @@ def _local_paths(entry: schema.InventoryEntry) -> list[tuple[tuple[str, ...], st
         paths.append((("hosts", name, "identity_file"), host.identity_file))
         paths.append((("hosts", name, "ssh_config"), host.ssh_config))
         paths.append((("hosts", name, "known_hosts"), host.known_hosts))
-    paths += [(("payloads", name, "folder"), payload.folder) for name, payload in entry.payloads.items()]
+    for name, payload in entry.payloads.items():
+        paths.append((("payloads", name, "folder"), payload.folder))
+        for purpose, environment in payload.environments.items():
+            paths.append((("payloads", name, "environments", purpose, "lock"), environment.lock))
     return paths
 
 
@@ -137,6 +140,10 @@ class _Conversion:
             command=tuple(entry.command),
             session=entry.session,
             python=entry.python,
+            environments=MappingProxyType(
+                {purpose: self._environment(purpose, made) for purpose, made in entry.environments.items()}
+            ),
+            environment=relations.environment_of(entry),
             variables=MappingProxyType(dict(entry.variables)),
             data=entry.data,
             model=entry.model,
@@ -151,3 +158,6 @@ class _Conversion:
                 expected.tokens_per_s.min, expected.tokens_per_s.max, MappingProxyType(dict(expected.hashes))
             ),
         )
+
+    def _environment(self, purpose: str, entry: schema.EnvironmentEntry) -> Environment:
+        return Environment(purpose, self._local_path(entry.lock), entry.python, tuple(entry.indexes))

@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.inventory.mistakes import Mistake, did_you_mean
-from orchestrator.inventory.schema import HostEntry, InventoryEntry
+from orchestrator.inventory.schema import HostEntry, InventoryEntry, PayloadEntry
 from orchestrator.inventory.yaml_values import Path, Places, dotted
 
 
 def is_target(host: HostEntry) -> bool:
     """Whether work runs on the host itself."""
     return host.root is not None or host.payload is not None
+
+
+def environment_of(payload: PayloadEntry) -> str | None:
+    """The purpose of the environment that the command runs in; the payload has been checked."""
+    if payload.environment is not None or payload.python is not None:
+        return payload.environment
+    return next(iter(payload.environments), None) if len(payload.environments) == 1 else None
 
 
 def target_names(entry: InventoryEntry) -> list[str]:
@@ -43,6 +50,7 @@ def find_mistakes(entry: InventoryEntry, places: Places) -> list[Mistake]:
         *_references(entry, places),
         *_groups(entry, places),
         *_ranges(entry, places),
+        *_environments(entry, places),
     ]
 
 
@@ -135,3 +143,19 @@ def _ranges(entry: InventoryEntry, places: Places) -> Iterator[Mistake]:
         wanted = payload.expected.tokens_per_s
         if wanted.min is not None and wanted.max is not None and wanted.min > wanted.max:
             yield _at(places, ("payloads", name, "expected", "tokens_per_s"), "`min` is more than `max`", "swap them")
+
+
+def _environments(entry: InventoryEntry, places: Places) -> Iterator[Mistake]:
+    for name, payload in entry.payloads.items():
+        chosen, known = payload.environment, payload.environments
+        if chosen is not None and chosen not in known:
+            write = did_you_mean(chosen, known) or f"write it below `environments:` as `{chosen}:`"
+            yield _at(places, ("payloads", name, "environment"), f"there is no environment `{chosen}`", write)
+        if chosen is not None and payload.python is not None:
+            said = "`python` and `environment` both say what the command runs in"
+            yield _at(places, ("payloads", name, "environment"), said, "keep one of them", key=True)
+        if chosen is None and payload.python is None and len(known) > 1:
+            said = f"there are {len(known)} environments, and nothing says which one the command runs in"
+            yield _at(
+                places, ("payloads", name, "environments"), said, f"write `environment: {next(iter(known))}`", key=True
+            )

@@ -164,11 +164,19 @@ class ExpectedEntry(Entry):
     hashes: dict[Line, Hash] = Field(default_factory=dict)
 
 
+class EnvironmentEntry(Entry):
+    lock: Line
+    python: Program = "python3"
+    indexes: list[Line] = Field(default_factory=list)
+
+
 class PayloadEntry(Entry):
     folder: Line
     command: Annotated[list[Text], Field(min_length=1), AfterValidator(_command)]
     session: Session | None = None
     python: Program | None = None
+    environments: dict[Name, EnvironmentEntry] = Field(default_factory=dict)
+    environment: Name | None = None
     variables: dict[Variable, Annotated[str, StringConstraints(max_length=65536)]] = Field(default_factory=dict)
     data: Line | None = None
     model: Line | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.inventory.model import Caches, Expected, Host, Inventory, Payload, Target, Topology
+from orchestrator.inventory.model import Caches, Environment, Expected, Host, Inventory, Payload, Target, Topology
 
 Plain = dict[str, Any]
 _HOST_PATHS = ("identity_file", "ssh_config_file", "known_hosts_file")
@@ -60,6 +60,9 @@ def _plain_payload(payload: Payload) -> Plain:
     values["variables"] = dict(payload.variables)
     values["settings"] = dict(payload.settings)
     values["caches"] = dict(vars(payload.caches))
+    values["environments"] = {
+        purpose: {**vars(made), "lock": str(made.lock)} for purpose, made in payload.environments.items()
+    }
     values["topology"] = None if payload.topology is None else dict(vars(payload.topology))
     values["expected"] = {**vars(payload.expected), "hashes": dict(payload.expected.hashes)}
     return values
@@ -74,10 +77,17 @@ def _payload(values: Plain) -> Payload:
         "settings": MappingProxyType(values["settings"]),
         "exclude": tuple(values["exclude"]),
         "caches": Caches(**values["caches"]),
+        "environments": MappingProxyType(
+            {purpose: _environment(made) for purpose, made in values["environments"].items()}
+        ),
         "topology": None if values["topology"] is None else Topology(**values["topology"]),
         "expected": Expected(**{**expected, "hashes": MappingProxyType(expected["hashes"])}),
     }
     return Payload(**{**values, **rebuilt})
+
+
+def _environment(values: Plain) -> Environment:
+    return Environment(**{**values, "lock": Path(values["lock"]), "indexes": tuple(values["indexes"])})
 
 
 def _plain_target(target: Target) -> Plain:

@@ -29,6 +29,7 @@ payloads:
     folder: code
     command: [python, train.py, "a b", "\\u00e9"]
     session: s
+    environments: {train: {lock: locks/train.txt, python: python3.12, indexes: ["https://packages.example/simple"]}}
     variables: {TOKEN: "secret"}
     settings: {a: 1, b: 1.5, c: true, d: text}
     topology: {targets: 1, drafters: 2}

@@ -19,6 +19,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "`keepalive`": schema.KeepaliveEntry,
     "A container": schema.ContainerEntry,
     "A payload": schema.PayloadEntry,
+    "`environments`": schema.EnvironmentEntry,
     "`topology`": schema.TopologyEntry,
     "`caches`": schema.CachesEntry,
     "`expected`": schema.ExpectedEntry,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import InventoryError
 from orchestrator.inventory.loader import MAX_BYTES, load_inventory
-from orchestrator.inventory.model import Caches, Expected, Host, Inventory, Payload, Target, Topology
+from orchestrator.inventory.model import Caches, Environment, Expected, Host, Inventory, Payload, Target, Topology
 from orchestrator.inventory.read import read_inventory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -46,6 +46,8 @@ def test_defaults() -> None:
         command=("python", "train.py"),
         session=None,
         python=None,
+        environments={},
+        environment=None,
         variables={},
         data=None,
         model=None,
@@ -132,6 +134,36 @@ def test_everything_that_can_be_said() -> None:
     assert payload.devices == 2
     assert payload.settings == {"optimizer.lr": 1e-4, "steps": 10, "resume": True, "deep": {"list": [1, "two"]}}
     assert payload.expected == Expected(20000, 21500.5, {"dflash_model.py": "md5:210c008e7560ff68dbea6c7ae461aa21"})
+
+
+SIDE_BY_SIDE = """
+hosts: {a: {address: box, root: /root, payload: p}}
+payloads:
+  p:
+    folder: f
+    command: [python, train.py]
+    environments:
+      train: {lock: locks/train.txt, python: python3.12, indexes: ["https://packages.example/simple"]}
+      datagen: {lock: ~/datagen.txt}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "chosen"), [("    environment: datagen", "datagen"), ("    python: /root/venv/bin/python", None)]
+)
+def test_environments_side_by_side(said: str, chosen: str | None) -> None:
+    payload = read(SIDE_BY_SIDE + said).payloads["p"]
+    train = Environment("train", Path("/project/locks/train.txt"), "python3.12", ("https://packages.example/simple",))
+    assert payload.environments == {
+        "train": train,
+        "datagen": Environment("datagen", Path("/home/me/datagen.txt"), "python3", ()),
+    }
+    assert payload.environment == chosen
+
+
+def test_the_only_environment_is_the_one_that_the_command_runs_in() -> None:
+    payload = read(SIDE_BY_SIDE.rpartition("      datagen")[0]).payloads["p"]
+    assert payload.environment == "train"
 
 
 def test_no_devices_are_asked_for_with_zero() -> None:
