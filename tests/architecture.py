@@ -43,6 +43,7 @@ IO_MODULES = {
     "orchestrator.inventory.loader",
     "orchestrator.inventory.cache",
     "orchestrator.ledger.store",
+    "orchestrator.operations.captured",
     "orchestrator.operations.notify",
     "orchestrator.operations.publish",
 }

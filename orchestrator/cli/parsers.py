@@ -114,6 +114,12 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     runs.add_argument("-n", "--last", type=count, metavar="N", help="only the newest N (default: 20)")
     runs.add_argument("--json", action="store_true")
 
+    read = command("read", "read one captured output as status would: its values, and where each stands")
+    read.add_argument("kind", metavar="KIND", help="of what: smi-csv, ...; a wrong word lists them")
+    read.add_argument("file", nargs="?", metavar="FILE", default="-", help="default, and `-`: stdin")
+    read.add_argument("--fields", metavar="A,B,...", help="the columns that were asked for, where no header names them")
+    read.add_argument("--json", action="store_true")
+
     attach = command("attach", "attach to the run's tmux session (detach: Ctrl-b d)")
     target(attach)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.probes.compile_cache import CompileCache, parse_cache_stats
-from orchestrator.probes.gpu import parse_gpu_csv
+from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 
 SCHEMA = "orch.fingerprint/1"

@@ -1,20 +1,15 @@
-"""GPUs as `nvidia-smi --query-gpu=index,name,memory.total,memory.used,utilization.gpu --format=csv,noheader,nounits`
-tells of them.
+"""What is known of one GPU, however it was asked: NVML, nvidia-smi's CSV or its XML.
 
-Rule: a row has exactly these five values or it is no row; a value that is no whole number is unknown, never 0.
+Rule: a value that is not there is None, never 0; units are in the names.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 FIELDS = ("index", "name", "memory.total", "memory.used", "utilization.gpu")
 QUESTION = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 """argv: the one way in which it is asked for the GPUs."""
-
-_NUMBER = re.compile(r"[0-9]{1,12}")
-_ABSENT = re.compile(r"\[.*\]|N/A|ERR!|\(null\)|")
 
 
 @dataclass(frozen=True)
@@ -59,34 +54,3 @@ class GpuFact:
     processes: tuple[GpuProcess, ...] | None = None
     error: str | None = None
     """Why the driver cannot tell of this one; the others are not touched by that."""
-
-
-@dataclass(frozen=True)
-class GpuAnswer:
-    gpus: tuple[GpuFact, ...]
-    rejected: tuple[str, ...]
-    """Lines that are no row: error sentences (nvidia-smi says them on stdout), wrong number of values."""
-
-
-def parse_gpu_csv(text: str) -> GpuAnswer:
-    gpus, rejected = [], []
-    for line in text.splitlines():
-        values = [value.strip() for value in line.split(",")]
-        if values == [""]:
-            continue
-        if len(values) != len(FIELDS) or not _could_be_a_row(values):
-            rejected.append(line.strip())
-            continue
-        index, name, total, used, busy = values
-        known = None if _ABSENT.fullmatch(name) else name
-        gpus.append(GpuFact(_whole(index), known, _whole(total), _whole(used), _whole(busy)))
-    return GpuAnswer(tuple(gpus), tuple(rejected))
-
-
-def _could_be_a_row(values: list[str]) -> bool:
-    """Numbers, or one of the known ways to say that there is none, wherever a number belongs."""
-    return all(_NUMBER.fullmatch(values[i]) or _ABSENT.fullmatch(values[i]) for i in (0, 2, 3, 4))
-
-
-def _whole(value: str) -> int | None:
-    return int(value) if _NUMBER.fullmatch(value) else None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.inventory.model import Payload
-from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
+from orchestrator.probes.gpu import GpuFact
+from orchestrator.probes.gpu_csv import parse_gpu_csv
 
 GIB = 1024**3
 LOW_INODES = 1000

@@ -15,7 +15,8 @@ from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import RunRecord, parse_run_record
 from orchestrator.probes.compile_cache import parse_cache_stats
 from orchestrator.probes.container import parse_container
-from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
+from orchestrator.probes.gpu import GpuFact
+from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.log import Traceback, find_traceback
 from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.throughput import Throughput, merge, read_tail

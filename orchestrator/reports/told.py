@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.inventory.model import Target
-from orchestrator.probes.gpu import parse_gpu_csv
+from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import ThroughputMeter
 from orchestrator.probes.training import parse_status

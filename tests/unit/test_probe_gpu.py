@@ -1,10 +1,13 @@
 """nvidia-smi's rows, and everything it says instead of one."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.probes.gpu import GpuFact, parse_gpu_csv
+from orchestrator.probes.gpu import GpuFact
+from orchestrator.probes.gpu_csv import parse_gpu_csv
 
 
 def test_rows():
@@ -31,7 +34,21 @@ def test_rows():
 )
 def test_absent_is_unknown_and_never_0(absent):
     answer = parse_gpu_csv(f"0, {absent}, {absent}, {absent}, {absent}")
-    assert answer.gpus == (GpuFact(0, None, None, None, None),)
+    assert [replace(gpu, error=None) for gpu in answer.gpus] == [GpuFact(0, None, None, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ("0, NVIDIA H200, 143771, [GPU is lost], [GPU is lost]", "[GPU is lost]"),
+        ("0, [Unknown Error], [Unknown Error], [Unknown Error], [Unknown Error]", "[Unknown Error]"),
+        ("0, NVIDIA H200, 143771, 1, [Unknown Error]", None),
+        ("0, NVIDIA H200, 143771, 1, ERR!", "ERR!"),
+        ("0, NVIDIA H200, 143771, 1, [N/A]", None),
+    ],
+)
+def test_a_gpu_that_the_driver_cannot_use_is_told_from_one_without_the_feature(row, error):
+    assert [gpu.error for gpu in parse_gpu_csv(row).gpus] == [error]
 
 
 def test_an_absent_first_value_does_not_drop_the_row():
@@ -47,8 +64,6 @@ def test_an_absent_first_value_does_not_drop_the_row():
         "No devices were found",
         "0, Tesla T4, 15360, 0, 0, extra",
         "0, Tesla T4, 15360, 0",
-        "0, Tesla T4, 15360 MiB, 0 MiB, 0 %",
-        "index, name, memory.total [MiB], memory.used [MiB], utilization.gpu [%]",
         "Unable to determine the device handle for GPU 0000:09:00.0: Unknown Error",
         "0, Tesla T4, -1, 0, 0",
     ],

@@ -1,0 +1,37 @@
+"""The kinds of captured output that `orch read` knows, each with the parser that status and the other verbs use.
+
+A reader takes the text and returns a dataclass of facts, whose `spans` say where each value stands (probes/spans.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import UsageError
+from orchestrator.probes.gpu_csv import read_gpu_csv
+
+
+@dataclass(frozen=True)
+class Reader:
+    read: Callable[[str], object]
+    summary: str
+    read_fields: Callable[[str, Sequence[str]], object] | None = None
+    """For output whose columns only the asker knows."""
+
+
+READERS: dict[str, Reader] = {
+    "smi-csv": Reader(read_gpu_csv, "nvidia-smi --query-gpu=... --format=csv", read_gpu_csv),
+}
+
+
+def read_as(kind: str, text: str, fields: Sequence[str] | None = None) -> object:
+    """Raises UsageError for a kind that is none, and for fields that the kind has no use for."""
+    reader = READERS.get(kind)
+    if reader is None:
+        raise UsageError(f"`{kind}` is no kind of output that is known here", way_out=f"one of: {', '.join(READERS)}")
+    if fields is None:
+        return reader.read(text)
+    if reader.read_fields is None:
+        raise UsageError(f"--fields has no meaning for {kind}")
+    return reader.read_fields(text, fields)

@@ -1,0 +1,207 @@
+"""`nvidia-smi --query-gpu=... --format=csv`, in any order of columns, with or without header and units.
+
+Rule: a row has exactly the columns that were asked for, each a value of its column's form or one of the known ways to
+say that there is none; anything else is no row, and is told. Nothing is shifted, nothing is guessed: without a header
+and without the asker's word a number has no name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from orchestrator.probes.finding import Finding, finding_at
+from orchestrator.probes.gpu import FIELDS, GpuFact
+from orchestrator.probes.gpu_trouble import RESET, trouble_in
+from orchestrator.probes.gpu_values import COLUMNS, Form, NotAValue, fault_in, is_absent, value_of
+from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, lines_of
+
+FAULTY = "gpu_faulty"
+"""A row with a GPU that the driver cannot use; the row itself is one."""
+MAX_LINE = 64 * 1024
+_HEADER_CELL = re.compile(r"(?P<name>[a-z][a-z0-9_.]{0,80})(?: \[(?P<unit>[^\]]{1,20})\])?")
+_MORE_COLUMNS = {"timestamp", "count", "pid", "process_name", "display_mode", "persistence_mode", "driver_name"}
+_NUMBER = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,9})?)(?: (?:[A-Za-z]{1,3}|%))?")
+_BY_FORM = (
+    ("uuid", re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]+")),
+    ("bus", re.compile(r"(?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]")),
+    ("name", re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|GRID|TITAN) \S.{0,80}|Tesla|NVIDIA")),
+)
+
+
+@dataclass(frozen=True)
+class GpuRow(GpuFact, Located):
+    """A GPU as a captured text tells of it: also what status has no use for."""
+
+    serial: str | None = None
+    driver_version: str | None = None
+    memory_free_mib: int | None = None
+    memory_reserved_mib: int | None = None
+    memory_temperature_c: int | None = None
+    fan_percent: int | None = None
+    power_instant_w: float | None = None
+    """Where an average is told too."""
+    graphics_clock_mhz: int | None = None
+    ecc: bool | None = None
+    compute_mode: str | None = None
+    recovery_action: str | None = None
+    """What the driver wants done: Reset, Reboot, Drain P2P, ..."""
+    other: Mapping[str, Value] = field(default_factory=dict)
+    """Columns that have no field here, by the name they were asked for; `column N` where that is not known."""
+
+    def fact(self) -> GpuFact:
+        return GpuFact(**{item.name: getattr(self, item.name) for item in fields(GpuFact)})
+
+
+@dataclass(frozen=True)
+class GpuReading(Located):
+    gpus: tuple[GpuRow, ...]
+    columns: tuple[str, ...] | None = None
+    """As a header names them."""
+    findings: tuple[Finding, ...] = ()
+    """Lines that are no row (error sentences come on stdout too, wrong number of values), and GPUs that are faulty."""
+
+
+@dataclass(frozen=True)
+class GpuAnswer:
+    gpus: tuple[GpuFact, ...]
+    rejected: tuple[str, ...]
+    """Lines that are no row."""
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str | None
+    """None: nobody named it."""
+    unit: str | None = None
+
+
+def parse_gpu_csv(text: str) -> GpuAnswer:
+    """The answer to `QUESTION`."""
+    reading = read_gpu_csv(text, FIELDS)
+    rejected = tuple(finding.said for finding in reading.findings if finding.kind != FAULTY)
+    return GpuAnswer(tuple(row.fact() for row in reading.gpus), rejected)
+
+
+def read_gpu_csv(text: str, fields: Sequence[str] | None = None) -> GpuReading:
+    """fields: the columns that were asked for, for output without a header; a header in the text has the last word."""
+    reader = _Reader(fields)
+    lines = lines_of(text)
+    for number, line in enumerate(lines):
+        reader.take(line, cut=number == len(lines) - 1)
+    return reader.answer()
+
+
+def header_columns(line: Piece) -> list[Column] | None:
+    """None: it is no header."""
+    found = [_HEADER_CELL.fullmatch(cell.strip().text) for cell in line.split(",")]
+    columns = [Column(cell["name"], cell["unit"]) for cell in found if cell]
+    known = any(column.name in COLUMNS or column.name in _MORE_COLUMNS for column in columns)
+    return columns if len(columns) == len(found) and known else None
+
+
+class _Reader:
+    def __init__(self, fields: Sequence[str] | None) -> None:
+        self._columns = None if fields is None else [Column(name.strip()) for name in fields]
+        self._header: Span | None = None
+        self._gpus: list[GpuRow] = []
+        self._findings: list[Finding] = []
+        self._units = False
+        """Values carry their units."""
+
+    def take(self, line: Piece, *, cut: bool) -> None:
+        """cut: nothing, not even a line's end, came behind it."""
+        stripped = line.strip()
+        if not stripped.text:
+            return
+        if len(stripped.text) > MAX_LINE:
+            self._refuse("malformed_row", stripped.cut(0, 200))
+        elif columns := header_columns(stripped):
+            self._columns, self._header = columns, stripped.span
+        elif "," in stripped.text or (trouble := trouble_in(stripped)) is None:
+            self._row(stripped, cut)
+        else:
+            self._findings.append(trouble)
+
+    def _row(self, line: Piece, cut: bool) -> None:
+        cells = [_unquoted(cell.strip()) for cell in line.split(",")]
+        columns = self._columns or [Column(None)] * len(cells)
+        try:
+            if self._columns is None and len(cells) == 1 and not _NUMBER.fullmatch(line.text):
+                raise NotAValue(line.text)
+            if len(cells) == len(columns):
+                self._gpus.append(self._gpu(columns, cells, cut))
+                return
+        except NotAValue:
+            self._refuse("truncated_row" if cut else "malformed_row", line)
+        else:
+            counts = {"values": Value(len(cells), line.span), "columns": Value(len(columns), line.span)}
+            self._refuse("truncated_row" if cut and len(cells) < len(columns) else "malformed_row", line, counts)
+
+    def _gpu(self, columns: Sequence[Column], cells: Sequence[Piece], cut: bool) -> GpuRow:
+        values: dict[str, Any] = {}
+        spans: dict[str, Span] = {}
+        other: dict[str, Value] = {}
+        last = len(cells) - 1
+        for number, (column, cell) in enumerate(zip(columns, cells, strict=True)):
+            name, form = _field_of(column, cell.text)
+            if form is None or name in values:
+                other[column.name or f"column {number + 1}"] = Value(_loose_value(cell.text), cell.span)
+                continue
+            self._units = self._units or (form in _WITH_UNITS and cell.text[-1:].isalpha() and not is_absent(cell.text))
+            if cut and number == last and self._units and form in _WITH_UNITS and cell.text[-1:].isdigit():
+                raise NotAValue(cell.text)  # its unit is missing, and with it perhaps more
+            values[name], spans[name] = value_of(form, cell.text, column.unit), cell.span
+        facts = {name: values.pop(name, None) for name in ("index", "name", "memory_total_mib", "memory_used_mib")}
+        if fault := _fault(cells):
+            values["error"], spans["error"] = fault.text, fault.span
+            named = {"index": Value(facts["index"], spans["index"])} if "index" in spans else {}
+            self._findings.append(finding_at(fault, FAULTY, RESET, named))
+        return GpuRow(**facts, **values, other=other, spans=spans)
+
+    def _refuse(self, kind: str, line: Piece, named: dict[str, Value] | None = None) -> None:
+        trouble = trouble_in(line)
+        self._findings.append(trouble or finding_at(line, kind, named=named))
+
+    def answer(self) -> GpuReading:
+        columns = None if self._header is None else tuple(column.name or "" for column in self._columns or ())
+        spans = NO_SPANS if self._header is None else {"columns": self._header}
+        return GpuReading(tuple(self._gpus), columns, tuple(self._findings), spans=spans)
+
+
+def _fault(cells: Sequence[Piece]) -> Piece | None:
+    """`[Unknown Error]` in one place is a sensor; in every place where a number belongs it is the GPU."""
+    faults = [cell for cell in cells if fault_in(cell.text)]
+    unknown = [cell for cell in faults if "Unknown Error" in cell.text]
+    if unknown and len(unknown) >= len(cells) - 2:
+        return unknown[0]
+    return next((cell for cell in faults if cell not in unknown), None)
+
+
+_WITH_UNITS = ("mib", "watt", "mhz", "percent")
+
+
+def _field_of(column: Column, text: str) -> tuple[str, Form | None]:
+    """Of GpuFact; form None: it has no field."""
+    if column.name is None:
+        name = next((name for name, pattern in _BY_FORM if pattern.fullmatch(text)), None)
+        return ("", None) if name is None else (name, "text")
+    return COLUMNS.get(column.name, ("", None))
+
+
+def _loose_value(text: str) -> str | int | float | None:
+    """A number without its unit, or the words."""
+    if is_absent(text):
+        return None
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return text
+    return float(found[1]) if "." in found[1] else int(found[1])
+
+
+def _unquoted(cell: Piece) -> Piece:
+    """nvidia-smi quotes nothing; what has passed through a spreadsheet does."""
+    text = cell.text
+    return cell.cut(1, len(text) - 1) if len(text) >= 2 and text[0] == text[-1] == '"' else cell
