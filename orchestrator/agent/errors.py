@@ -21,6 +21,7 @@ EXIT_CODES = {
     "start_unknown": OutcomeUnknownError.exit_code,
     "disk_full": PreflightError.exit_code,
     "start_failed": PreflightError.exit_code,
+    "build_failed": PreflightError.exit_code,
     "conflict": PreflightError.exit_code,
     "bad_folder": PreflightError.exit_code,
     "damaged": PreflightError.exit_code,

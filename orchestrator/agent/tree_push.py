@@ -49,15 +49,18 @@ async def push_tree(
     store: str,
     *,
     provenance: Mapping[str, object] | None = None,
+    share: bool = False,
     on_progress: OnProgress | None = None,
 ) -> PushResult:
     """A whole, verified release in `store`, or nothing new there. The record keeps `provenance` and the git facts.
+    share: what other trees of the store hold too becomes one file with theirs; for what nobody writes to.
 
     Raises TransferError, BusyError, OutcomeUnknownError (the link went: push again, what arrived is kept).
     """
     record = {"git": asdict(source.git) if source.git else None, **(provenance or {})}
     manifest = await asyncio.to_thread(pack, source.entries)
     params = {"store": store, "tree_hash": source.tree_hash, "provenance": record, "lock_wait_s": LOCK_WAIT_S}
+    params["share"] = share
     try:
         async with session.exchange("tree_push", body=manifest, **params) as exchange:
             reply = await exchange.receive()

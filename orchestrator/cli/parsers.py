@@ -156,7 +156,43 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     shell = command("shell", "open a shell on the target")
     target(shell)
 
+    _add_env(command("env", "the target's Python environments: make, list, choose, remove"), common)
+
     _add_lab(command("lab", "a host and a container to try things on, on this machine"))
+
+
+def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:
+    verbs = env.add_subparsers(dest="env_verb", required=True, metavar="VERB")
+
+    def verb(name: str, summary: str) -> Parser:
+        added = verbs.add_parser(name, help=summary, description=summary, parents=[common])
+        assert isinstance(added, Parser)
+        return added
+
+    sync = verb("sync", "build what the inventory's locks say, and make it current")
+    selectors(sync)
+    sync.add_argument(
+        "--purpose", action="append", default=[], metavar="NAME", help="only this environment, repeatable"
+    )
+    sync.add_argument("--wheels", metavar="FOLDER", help="take the wheels from here; fetch nothing")
+    sync.add_argument(
+        "--index", action="append", default=[], metavar="URL", help="in place of the inventory's indexes, repeatable"
+    )
+    sync.add_argument("--no-switch", action="store_true", help="only build; what is current stays so")
+    sync.add_argument("--dry-run", action="store_true", help="say what would be built and sent; change nothing")
+    listing = verb("list", "which environments there are, and which are current")
+    selectors(listing)
+    listing.add_argument("--json", action="store_true")
+    use = verb("use", "make another environment current, for the next launch")
+    use.add_argument("environment", metavar="ENVIRONMENT", help="its name, or the beginning")
+    rollback = verb("rollback", "make the environment before current again")
+    for switch in (use, rollback):
+        switch.add_argument("--purpose", metavar="NAME")
+        target(switch)
+    remove = verb("remove", "remove environments that are neither current nor in use by a run")
+    remove.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help="their names, or the beginnings")
+    remove.add_argument("--unused", action="store_true", help="all but the current ones and those before them")
+    target(remove)
 
 
 def _add_lab(lab: argparse.ArgumentParser) -> None:

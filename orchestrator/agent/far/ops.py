@@ -57,6 +57,11 @@ OPS: Dict[str, Tuple[str, str]] = {
     "tree_scan": ("tree_read", "tree_scan"),
     "tree_send": ("tree_read", "tree_send"),
     "tree_verify": ("tree_read", "tree_verify"),
+    "env_facts": ("env_facts", "env_facts"),
+    "env_list": ("env_store", "env_list"),
+    "env_build": ("env_build", "env_build"),
+    "env_use": ("env_switch", "env_use"),
+    "env_remove": ("env_switch", "env_remove"),
     "switch_current": ("releases", "switch_current"),
     "prune_releases": ("releases", "prune_releases"),
 }

@@ -36,7 +36,8 @@ BLOCK_BYTES = 4096
 
 
 def tree_push(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """store, tree_hash, provenance, lock_wait_s; body: the packed manifest.
+    """store, tree_hash, provenance, lock_wait_s, share (files that other trees of the store hold too become one
+    file with theirs: for what nobody ever writes to); body: the packed manifest.
 
     Raises OpError: busy, disk_full, bad_manifest, bad_content, conflict, io.
 
@@ -56,7 +57,7 @@ def tree_push(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
         return {"path": final, "already_there": True, "copied_bytes": 0}
     try:
         with _incoming(store, float(params["lock_wait_s"]), channel) as incoming:
-            push = _Push(store, incoming, entries, channel)
+            push = _Push(store, incoming, entries, channel, bool(params.get("share")))
             copied = push.run(name, params.get("provenance"))
     except ManifestError as error:
         raise OpError("bad_content", str(error)) from error
@@ -91,8 +92,9 @@ def _incoming(store: str, wait_s: float, channel: Channel) -> Iterator[str]:
 
 
 class _Push:
-    def __init__(self, store: str, incoming: str, entries: Sequence[Entry], channel: Channel) -> None:
+    def __init__(self, store: str, incoming: str, entries: Sequence[Entry], channel: Channel, share: bool) -> None:
         self._store = store
+        self._share = share
         self._entries = entries
         self._channel = channel
         self._incoming = incoming
@@ -199,11 +201,22 @@ class _Push:
             self._channel.check()
             sha256, size = self._wanted[index]
             source = known.get(sha256)
-            if source is not None and copy_verified(source, os.path.join(self._blobs, sha256), sha256, syncer):
+            if source is not None and self._take(source, os.path.join(self._blobs, sha256), sha256, syncer):
                 copied += size
             else:
                 missing.append(index)
         return copied, missing
+
+    def _take(self, source: str, blob: str, sha256: str, syncer: Syncer) -> bool:
+        if not self._share:
+            return copy_verified(source, blob, sha256, syncer)
+        try:
+            if hash_file(source)[0] != sha256:
+                return False
+        except (OSError, ManifestError):
+            return False
+        os.link(source, blob)
+        return True
 
     def _known_contents(self) -> Dict[str, str]:
         known: Dict[str, str] = {}
