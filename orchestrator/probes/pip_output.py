@@ -1,0 +1,173 @@
+"""Which packages a piece of pip's, uv's or conda's output names, and what is wrong with them.
+
+Reads list, freeze, check, install, uninstall, show, inspect (and their JSON), uv's change lines, conda and mamba
+tables, requirements and locks; whole or cut out, with banners, prompts and warnings between.
+Rule: pure; every fact carries the span of the text it was read from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from orchestrator.probes.pip_facts import PipOutput, PipPackage, PipReading, PipTrouble, Row, normalise
+from orchestrator.probes.pip_rows import from_url, read_row
+from orchestrator.probes.pip_tables import Table
+from orchestrator.probes.pip_trouble import read_trouble
+from orchestrator.probes.text import plain_text
+from orchestrator.probes.values import as_mapping, as_str
+
+MAX_CHARACTERS = 4_000_000
+_JSON_START = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)
+_SHOWN = re.compile(r"(?P<field>Name|Version|Location|Editable project location): ?(?P<value>.*)")
+
+
+def read_pip_output(text: str) -> PipOutput:
+    """Facts in the order of the text. What is beyond MAX_CHARACTERS is not read."""
+    text = text[:MAX_CHARACTERS]
+    reading = PipReading()
+    spans = list(_documents(text, reading))
+    rows = [row for row in rows_of(text) if not any(start <= row.span[0] < end for start, end in spans)]
+    table = Table()
+    shown: dict[str, Row] = {}
+    for at, row in enumerate(rows):
+        field = _SHOWN.fullmatch(row.text)
+        if field and (field["field"] == "Name" or shown):
+            _finish_shown(shown, field["field"], row, reading)
+            continue
+        before = rows[at - 1] if at else None
+        # Complaints first: `a 1.0 requires b` must not be read as a row of a table.
+        _ = read_trouble(row, reading) or read_row(row, before, reading) or table.read(rows, at, reading)
+    _show(shown, reading)
+    reading.troubles += _mixed(reading.packages)
+    return PipOutput(
+        tuple(sorted(reading.packages, key=lambda package: package.span)),
+        tuple(sorted(reading.troubles, key=lambda trouble: trouble.span)),
+        reading.said_fine,
+    )
+
+
+def rows_of(text: str) -> Iterator[Row]:
+    """Every line; of one that was overwritten (`\\r`) the last state."""
+    start = 0
+    for line in text.split("\n"):
+        lead, trail = len(line) - len(line.lstrip()), len(line.rstrip())
+        yield Row(plain_text(line).strip(), (start + min(lead, trail), start + trail))
+        start += len(line) + 1
+
+
+def _finish_shown(shown: dict[str, Row], field: str, row: Row, reading: PipReading) -> None:
+    if field == "Name":
+        _show(shown, reading)
+        shown.clear()
+    shown[field] = row
+
+
+def _show(shown: Mapping[str, Row], reading: PipReading) -> None:
+    """One block of `pip show`."""
+    if "Name" not in shown or "Version" not in shown:
+        return
+
+    def value(field: str) -> str | None:
+        return shown[field].text.partition(":")[2].strip() or None if field in shown else None
+
+    editable = value("Editable project location")
+    span = (shown["Name"].span[0], shown["Version"].span[1])
+    reading.packages.append(
+        PipPackage(
+            value("Name"),
+            value("Version"),
+            span,
+            editable=editable is not None,
+            location=editable or value("Location"),
+        )
+    )
+
+
+def _documents(text: str, reading: PipReading) -> Iterator[tuple[int, int]]:
+    """JSON documents in the text: pip list, inspect and install --report, uv, conda."""
+    decoder, at = json.JSONDecoder(), 0
+    while match := _JSON_START.search(text, at):
+        start = match.end() - 1
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            at = match.end()
+            continue
+        at = end
+        if _document(value, text, start, reading):
+            yield start, end
+
+
+def _document(value: object, text: str, start: int, reading: PipReading) -> bool:
+    items = value if isinstance(value, list) else None
+    change = None
+    if items is None:
+        whole = as_mapping(value)
+        listed = whole.get("installed", whole.get("install"))
+        change = "installed" if "install" in whole else None
+        items = listed if isinstance(listed, list) else None
+    if items is None:
+        return False
+    cursor, found = start, 0
+    for item in items:
+        package = _item(as_mapping(item))
+        if package is None or package.name is None:
+            continue
+        quoted = re.compile(r'"name"\s*:\s*' + re.escape(json.dumps(package.name)))
+        match = quoted.search(text, cursor)
+        span = (match.start(), match.end()) if match else (start, start)
+        cursor = match.end() if match else cursor
+        reading.packages.append(replace(package, span=span, change=change))
+        found += 1
+    return found > 0 or not items
+
+
+def _item(item: Mapping[str, object]) -> PipPackage | None:
+    about = as_mapping(item.get("metadata")) or item
+    name, version = as_str(about.get("name")), as_str(about.get("version"))
+    if name is None or version is None:
+        return None
+    direct = as_mapping(item.get("direct_url"))
+    if not direct and item.get("is_direct") is True:
+        direct = as_mapping(item.get("download_info"))
+    url = as_str(direct.get("url"))
+    if url is not None:
+        control = as_mapping(direct.get("vcs_info"))
+        prefix = f"{control.get('vcs')}+" if control else ""
+        package = from_url(prefix + url)
+        return replace(
+            package,
+            name=name,
+            version=version,
+            editable=as_mapping(direct.get("dir_info")).get("editable") is True,
+            commit=as_str(control.get("commit_id")) or package.commit,
+            subdirectory=as_str(direct.get("subdirectory")) or package.subdirectory,
+        )
+    editable = as_str(item.get("editable_project_location"))
+    channel, build = as_str(item.get("channel")), as_str(item.get("build_string"))
+    source = None if channel is None else "pypi" if channel == "pypi" else "conda"
+    location = editable or as_str(item.get("location"))
+    return PipPackage(
+        name, version, (0, 0), source=source, editable=editable is not None, location=location, build=build
+    )
+
+
+def _mixed(packages: list[PipPackage]) -> list[PipTrouble]:
+    """pip over conda: numpy of pip lies on numpy-base of conda, or one package is there from both."""
+    conda = {package.key: package for package in packages if package.source == "conda"}
+    found = []
+    for package in packages:
+        if package.source != "pypi" or package.name is None:
+            continue
+        for key in (package.key, f"{package.key}-base"):
+            other = conda.get(key)
+            if other is not None and (other.version != package.version or key == package.key):
+                text = f"{package.name} {package.version} of pip lies over {other.name} {other.version} of conda"
+                way_out = f"conda install {package.name}={package.version}, or pip uninstall {normalise(package.name)}"
+                found.append(
+                    PipTrouble("mixed", text, package.span, package.name, None, package.version, other.version, way_out)
+                )
+    return found
