@@ -91,16 +91,24 @@ def memory_bytes(
     of_a_layer = queries * (16 * hidden + 5 * width * hidden + (4 + 4 * width) * heads + 4 * width * middle)
     of_a_layer += (context + queries) * 2 * pair * width
     # The context's keys and values exist for all layers at once, and their gradients do, too.
-    of_context = shape.layers * context * (2 * width * hidden + (8 + 4 * width) * pair) + context * 8 * hidden
-    kept = shape.layers * queries * hidden * 4 + of_a_layer if config.train.recompute else shape.layers * of_a_layer
+    of_context = shape.layers * context * (2 * width * hidden + (8 + 4 * width) * pair) + context * 6 * hidden
+    around = of_context + queries * 12 * hidden
     chunk = min(config.train.loss_chunk_blocks * (config.block_size - 1), queries)
+    logits = chunk * target.vocab_size * (2 * width + 12)
+    if config.train.recompute:
+        kept = {
+            "activations": around + shape.layers * queries * hidden * 4,
+            "one layer again, or logits": max(of_a_layer, logits),
+        }
+    else:
+        kept = {"activations": around + shape.layers * of_a_layer, "logits": logits}
     return {
         "drafter": {
-            "weights, gradients and optimizer": (16 + (width if on_cuda else 0)) * learned,
+            # Gradients grow while activations go; on a GPU the forward pass has a bfloat16 copy of the weights.
+            "weights, gradients and optimizer": (14 if on_cuda else 16) * learned,
             "the target's embedding and head": 2 * target.vocab_size * hidden * width,
             "a batch's hidden states": features,
-            "activations": of_context + kept + queries * 12 * hidden,
-            "logits": chunk * target.vocab_size * (2 * width + 12),
+            **kept,
         },
         "target": {
             "weights": target_parameters * width,

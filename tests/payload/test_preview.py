@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import contract
 import pytest
 import train
+from drafter import DrafterShape
 from preview import drafter_parameters, memory_bytes, preview
 from target import new_model
 from tiny import TINY, tiny_config, tiny_drafter, tiny_target
@@ -47,6 +50,24 @@ def test_memory_grows_with_what_needs_it():
     assert drafter(on_cuda=True)["a batch's hidden states"] * 2 == plain["a batch's hidden states"]
     many = {"drafter__layers": 3, "train__anchors": 64}
     assert drafter(train__recompute=True, **many)["activations"] < drafter(**many)["activations"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "longest", "anchors", "recompute", "seen_mib"),
+    [
+        (DrafterShape(2048, 6144, 3, 16, 8, 128, 3, 1e6, 1e-6), 32_768, 256, False, 7707),
+        (DrafterShape(2048, 6144, 3, 16, 8, 128, 3, 1e6, 1e-6), 32_768, 256, True, 6189),
+        (DrafterShape(1024, 3072, 5, 16, 8, 128, 5, 1e6, 1e-6), 4096, 1024, False, 8905),
+        (DrafterShape(1024, 3072, 5, 16, 8, 128, 5, 1e6, 1e-6), 4096, 1024, True, 3709),
+    ],
+)
+def test_the_estimate_is_near_what_an_h200_needed(shape, longest, anchors, recompute, seen_mib):
+    """tests/gpu/test_memory_on_gpu.py, 2026-11-29: torch 2.11.0+cu130, the peak of the second step."""
+    settings = {"train__batch": 1, "train__anchors": anchors, "train__recompute": recompute, "text__tokens": longest}
+    config = tiny_config(block_size=16, train__loss_chunk_blocks=128, **settings)
+    target = SimpleNamespace(vocab_size=32_000, intermediate_size=1)
+    parts = memory_bytes(config, shape, 0, target, longest=longest, on_cuda=True)["drafter"]
+    assert sum(parts.values()) / 2**20 == pytest.approx(seen_mib, rel=0.15)
 
 
 def test_the_plan_of_a_run_makes_nothing(tmp_path, monkeypatch, capsys):
