@@ -27,7 +27,7 @@ import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 if TYPE_CHECKING:  # the agent reads records at every status and needs no pathlib for that
     from pathlib import Path
@@ -107,6 +107,8 @@ class Status:
     compile_total: Optional[int] = None
     compiled: Optional[Dict[str, int]] = None
     """compiles, cache_hits, cache_misses, fallbacks (calls that ran uncompiled), recompiles (after the start)."""
+    warnings: Optional[List[str]] = None
+    """What a person should know and nothing failed for. None: nothing."""
     schema: int = SCHEMA_VERSION
 
 

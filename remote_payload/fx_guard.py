@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 import torch.fx._symbolic_trace as symbolic_trace
@@ -39,6 +39,16 @@ _undo: Dict[str, Any] = {}
 
 def needed() -> bool:
     return hasattr(symbolic_trace, "_is_fx_tracing_flag")
+
+
+def untested(version: str) -> Optional[str]:
+    """A sentence when this torch is none of those the trainer was seen to work on: `2.12.1+cu130`."""
+    if ".".join(version.split(".")[:2]) in TESTED:
+        return None
+    return (
+        f"torch {version} is none of those this trainer was tested on ({', '.join(TESTED)}): its guard reaches into "
+        f"private names of torch; look at `compiled` in status.json, and at the rate, before trusting a long run to it"
+    )
 
 
 def installed() -> bool:

@@ -74,6 +74,13 @@ class Progress:
         self._runtime.update(facts)
         contract.write_json(self.folder / contract.RUNTIME, {"schema": contract.SCHEMA_VERSION, **self._runtime})
 
+    def warn(self, text: str) -> None:
+        """In the log, in runtime.json and in status.json, for as long as the run goes on."""
+        self.say(f"warning: {text}")
+        known = [*(self._status.warnings or []), text]
+        self.runtime({"warnings": known})
+        self._update(force=True, warnings=known)
+
     def result(self, facts: Dict[str, Any]) -> None:
         contract.write_json(self.folder / contract.RESULT, {"schema": contract.SCHEMA_VERSION, **facts})
 

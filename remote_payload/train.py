@@ -94,6 +94,7 @@ def run(
 
     progress.trackers += open_trackers(config.log, folder, spec.run_id)
     # Heavy imports come after the settings are known to be right.
+    import fx_guard
     import torch
     from checkpoint import Checkpoint, load_checkpoint
     from data import data_facts
@@ -109,6 +110,9 @@ def run(
     placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
     progress.say(placement.note)
     progress.runtime(runtime_facts(placement))
+    untested = fx_guard.untested(torch.__version__)
+    if untested is not None:
+        progress.warn(untested)
 
     resumed: Optional[Checkpoint] = None
     if spec.resume_from is not None:

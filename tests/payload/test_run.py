@@ -14,6 +14,7 @@ from pathlib import Path
 
 import contract
 import feed
+import fx_guard
 import pytest
 import torch
 import train
@@ -186,6 +187,17 @@ def test_a_stop_before_training_says_that_nothing_was_saved(tmp_path, monkeypatc
     assert "nothing to resume from" in capsys.readouterr().out
     assert not (folder / contract.CHECKPOINTS).exists()
     assert not (folder / "prepared").exists()
+
+
+def test_a_torch_nobody_tried_it_on_is_warned_of_in_log_runtime_and_status(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch, "__version__", "2.12.1+cu130")
+    ask_to_stop_at(monkeypatch, "detail", 2)
+    folder = tmp_path / "run"
+    assert start(folder, monkeypatch) == contract.EXIT_STOPPED_EMPTY_HANDED
+    assert "warning: torch 2.12.1+cu130 is none of those" in capsys.readouterr().out
+    (warned,) = status(folder)["warnings"]
+    assert json.loads((folder / contract.RUNTIME).read_text())["warnings"] == [warned]
+    assert [fx_guard.untested(version) for version in ("2.11.0+cu128", "2.13.0")] == [None, None]
 
 
 def test_a_bad_setting_ends_before_anything_is_made(tmp_path, monkeypatch, capsys):
