@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
 from orchestrator.probes.gpu_csv import read_gpu_csv
+from orchestrator.probes.pip_output import read_pip_output
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Reader:
 
 READERS: dict[str, Reader] = {
     "smi-csv": Reader(read_gpu_csv, "nvidia-smi --query-gpu=... --format=csv", read_gpu_csv),
+    "pip": Reader(read_pip_output, "pip, uv pip, conda: list, freeze, check, install, show, inspect"),
 }
 
 

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from orchestrator.probes.pip_facts import PipOutput, PipPackage, PipReading, PipTrouble, Row, normalise
+from orchestrator.probes.pip_facts import PipOutput, PipPackage, PipReading, PipTrouble, Row, normalise, trouble
 from orchestrator.probes.pip_rows import from_url, read_row
 from orchestrator.probes.pip_tables import Table
 from orchestrator.probes.pip_trouble import read_trouble
+from orchestrator.probes.spans import NO_SPANS, Span, lines_of
 from orchestrator.probes.text import plain_text
 from orchestrator.probes.values import as_mapping, as_str
 
@@ -28,8 +29,8 @@ def read_pip_output(text: str) -> PipOutput:
     """Facts in the order of the text. What is beyond MAX_CHARACTERS is not read."""
     text = text[:MAX_CHARACTERS]
     reading = PipReading()
-    spans = list(_documents(text, reading))
-    rows = [row for row in rows_of(text) if not any(start <= row.span[0] < end for start, end in spans)]
+    documents = list(_documents(text, reading))
+    rows = [row for row in rows_of(text) if not any(span.start <= row.span.start < span.end for span in documents)]
     table = Table()
     shown: dict[str, Row] = {}
     for at, row in enumerate(rows):
@@ -41,21 +42,23 @@ def read_pip_output(text: str) -> PipOutput:
         # Complaints first: `a 1.0 requires b` must not be read as a row of a table.
         _ = read_trouble(row, reading) or read_row(row, before, reading) or table.read(rows, at, reading)
     _show(shown, reading)
-    reading.troubles += _mixed(reading.packages)
+    reading.findings += _mixed(reading.packages, text)
     return PipOutput(
-        tuple(sorted(reading.packages, key=lambda package: package.span)),
-        tuple(sorted(reading.troubles, key=lambda trouble: trouble.span)),
-        reading.said_fine,
+        tuple(sorted(reading.packages, key=_begin)),
+        tuple(sorted(reading.findings, key=_begin)),
+        True if reading.said_fine else None,
+        spans={"said_fine": reading.said_fine} if reading.said_fine else NO_SPANS,
     )
+
+
+def _begin(fact: PipPackage | PipTrouble) -> Span:
+    return min(fact.spans.values())
 
 
 def rows_of(text: str) -> Iterator[Row]:
     """Every line; of one that was overwritten (`\\r`) the last state."""
-    start = 0
-    for line in text.split("\n"):
-        lead, trail = len(line) - len(line.lstrip()), len(line.rstrip())
-        yield Row(plain_text(line).strip(), (start + min(lead, trail), start + trail))
-        start += len(line) + 1
+    for line in lines_of(text):
+        yield Row(plain_text(line.text).strip(), line.strip())
 
 
 def _finish_shown(shown: dict[str, Row], field: str, row: Row, reading: PipReading) -> None:
@@ -73,20 +76,21 @@ def _show(shown: Mapping[str, Row], reading: PipReading) -> None:
     def value(field: str) -> str | None:
         return shown[field].text.partition(":")[2].strip() or None if field in shown else None
 
+    fields = {"name": "Name", "version": "Version", "location": "Location"}
     editable = value("Editable project location")
-    span = (shown["Name"].span[0], shown["Version"].span[1])
-    reading.packages.append(
-        PipPackage(
-            value("Name"),
-            value("Version"),
-            span,
-            editable=editable is not None,
-            location=editable or value("Location"),
-        )
-    )
+    if editable:
+        fields.update(location="Editable project location", editable="Editable project location")
+    spans = {
+        name: shown[field].find(value(field) or "") or shown[field].span
+        for name, field in fields.items()
+        if value(field)
+    }
+    location = value(fields["location"])
+    package = PipPackage(value("Name"), value("Version"), editable=True if editable else None, location=location)
+    reading.packages.append(replace(package, spans=spans))
 
 
-def _documents(text: str, reading: PipReading) -> Iterator[tuple[int, int]]:
+def _documents(text: str, reading: PipReading) -> Iterator[Span]:
     """JSON documents in the text: pip list, inspect and install --report, uv, conda."""
     decoder, at = json.JSONDecoder(), 0
     while match := _JSON_START.search(text, at):
@@ -98,7 +102,7 @@ def _documents(text: str, reading: PipReading) -> Iterator[tuple[int, int]]:
             continue
         at = end
         if _document(value, text, start, reading):
-            yield start, end
+            yield Span(start, end)
 
 
 def _document(value: object, text: str, start: int, reading: PipReading) -> bool:
@@ -116,13 +120,22 @@ def _document(value: object, text: str, start: int, reading: PipReading) -> bool
         package = _item(as_mapping(item))
         if package is None or package.name is None:
             continue
-        quoted = re.compile(r'"name"\s*:\s*' + re.escape(json.dumps(package.name)))
-        match = quoted.search(text, cursor)
-        span = (match.start(), match.end()) if match else (start, start)
-        cursor = match.end() if match else cursor
-        reading.packages.append(replace(package, span=span, change=change))
+        name = _find_pair(text, "name", package.name, cursor) or Span(start, start + 1)
+        cursor = max(cursor, name.end)
+        version = _find_pair(text, "version", package.version or "", name.end, 4096) or name
+        # What else is said of it stands around its name.
+        others = {key: name for key in ("source", "editable", "location", "commit", "subdirectory", "build")}
+        spans = {**others, "name": name, "version": version, "change": name, "foreign_path": name}
+        reading.packages.append(replace(package, change=change, spans=spans))
         found += 1
     return found > 0 or not items
+
+
+def _find_pair(text: str, key: str, value: str, start: int, reach: int | None = None) -> Span | None:
+    """Where a JSON document holds `"key": "value"`: the value, without its quotes."""
+    quoted = re.compile(rf'"{key}"\s*:\s*"({re.escape(json.dumps(value)[1:-1])})"')
+    match = quoted.search(text, start, len(text) if reach is None else start + reach)
+    return Span(*match.span(1)) if match else None
 
 
 def _item(item: Mapping[str, object]) -> PipPackage | None:
@@ -142,7 +155,7 @@ def _item(item: Mapping[str, object]) -> PipPackage | None:
             package,
             name=name,
             version=version,
-            editable=as_mapping(direct.get("dir_info")).get("editable") is True,
+            editable=as_mapping(direct.get("dir_info")).get("editable") is True or None,
             commit=as_str(control.get("commit_id")) or package.commit,
             subdirectory=as_str(direct.get("subdirectory")) or package.subdirectory,
         )
@@ -150,12 +163,10 @@ def _item(item: Mapping[str, object]) -> PipPackage | None:
     channel, build = as_str(item.get("channel")), as_str(item.get("build_string"))
     source = None if channel is None else "pypi" if channel == "pypi" else "conda"
     location = editable or as_str(item.get("location"))
-    return PipPackage(
-        name, version, (0, 0), source=source, editable=editable is not None, location=location, build=build
-    )
+    return PipPackage(name, version, source=source, editable=True if editable else None, location=location, build=build)
 
 
-def _mixed(packages: list[PipPackage]) -> list[PipTrouble]:
+def _mixed(packages: list[PipPackage], text: str) -> list[PipTrouble]:
     """pip over conda: numpy of pip lies on numpy-base of conda, or one package is there from both."""
     conda = {package.key: package for package in packages if package.source == "conda"}
     found = []
@@ -165,9 +176,10 @@ def _mixed(packages: list[PipPackage]) -> list[PipTrouble]:
         for key in (package.key, f"{package.key}-base"):
             other = conda.get(key)
             if other is not None and (other.version != package.version or key == package.key):
-                text = f"{package.name} {package.version} of pip lies over {other.name} {other.version} of conda"
+                begin = _begin(package).start
+                row = next(rows_of(text[begin:].partition("\n")[0]))
+                row = replace(row, piece=replace(row.piece, start=begin + row.piece.start))
+                meaning = f"{package.name} {package.version} of pip lies over {other.name} {other.version} of conda"
                 way_out = f"conda install {package.name}={package.version}, or pip uninstall {normalise(package.name)}"
-                found.append(
-                    PipTrouble("mixed", text, package.span, package.name, None, package.version, other.version, way_out)
-                )
+                found.append(trouble(row, "mixed", meaning, package.name, wanted=package.version, way_out=way_out))
     return found

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from urllib.parse import unquote
 
-from orchestrator.probes.pip_facts import NAME, VERSION, PipPackage, PipReading, PipTrouble, Row
+from orchestrator.probes.pip_facts import NAME, VERSION, PipPackage, PipReading, Row, placed, trouble
 
 _PINNED = re.compile(
     rf"(?:[$>]\s+)?(?P<name>{NAME})\s?(?:\[[^\]]*\])?\s?(?:===|==)\s?(?P<version>[^\s;#,\\]+)\s*(?P<rest>(?:;|#|\\|--hash).*)?"
@@ -71,12 +71,11 @@ def from_url(url: str) -> PipPackage:
     return PipPackage(
         name=re.sub(r"\[.*", "", named) if named else None,
         version=version.replace("_", "+") if version and "+" not in version else version,
-        span=(0, 0),
         source=source,
         location=location,
         commit=commit,
         subdirectory=facts.get("subdirectory"),
-        foreign_path=foreign,
+        foreign_path=foreign or None,
     )
 
 
@@ -90,10 +89,11 @@ def _editable(row: Row, before: Row | None, reading: PipReading) -> bool:
     comment = _EDITABLE_COMMENT.fullmatch(before.text) if before else None
     name: str | None = direct["name"] if direct else package.name
     version: str | None = None
-    span = row.span
+    whole = placed(replace(package, name=name, version=version, editable=True), row)
     if comment and before:
-        name, version, span = comment["name"], comment["version"], (before.span[0], row.span[1])
-    _add(reading, replace(package, name=name, version=version, editable=True, span=span))
+        named = placed(PipPackage(comment["name"], comment["version"]), before)
+        whole = replace(whole, name=named.name, version=named.version, spans={**whole.spans, **named.spans})
+    _keep(reading, row, whole)
     return True
 
 
@@ -102,7 +102,7 @@ def _direct(row: Row, before: Row | None, reading: PipReading) -> bool:
     if not match:
         return False
     package = from_url(match["url"])
-    _add(reading, replace(package, name=match["name"], span=row.span))
+    _add(reading, row, replace(package, name=match["name"]))
     return True
 
 
@@ -111,8 +111,8 @@ def _change(row: Row, before: Row | None, reading: PipReading) -> bool:
     if not match:
         return False
     change = {"+": "installed", "-": "removed", "~": "reinstalled"}[match["sign"]]
-    package = from_url(match["url"]) if match["url"] else PipPackage(None, None, row.span)
-    _add(reading, replace(package, name=match["name"], version=match["version"], span=row.span, change=change))
+    package = from_url(match["url"]) if match["url"] else PipPackage(None, None)
+    _add(reading, row, replace(package, name=match["name"], version=match["version"], change=change))
     return True
 
 
@@ -120,14 +120,14 @@ def _exported(row: Row, before: Row | None, reading: PipReading) -> bool:
     match = _EXPORTED.fullmatch(row.text)
     if match:
         source = "pypi" if match["build"].startswith("pypi") else "conda"
-        _add(reading, PipPackage(match["name"], match["version"], row.span, source=source, build=match["build"]))
+        _add(reading, row, PipPackage(match["name"], match["version"], source=source, build=match["build"]))
     return bool(match)
 
 
 def _pinned(row: Row, before: Row | None, reading: PipReading) -> bool:
     match = _PINNED.fullmatch(row.text)
     if match:
-        _add(reading, PipPackage(match["name"], match["version"], row.span))
+        _add(reading, row, PipPackage(match["name"], match["version"]))
     return bool(match)
 
 
@@ -138,19 +138,20 @@ def _message(row: Row, before: Row | None, reading: PipReading) -> bool:
             for word in re.finditer(r"\S+", match["what"]):
                 name, dash, version = word[0].rpartition("-")
                 if dash and re.match(r"v?\d", version):
-                    start = row.span[0] + match.start("what") + word.start()
                     if change == "removed":  # `Found existing installation` above told of the same one
                         reading.packages[:] = [one for one in reading.packages if not _same(one, name, version)]
-                    _add(reading, PipPackage(name, version, (start, start + len(word[0])), change=change))
+                    at = row.find(word[0]) or row.span
+                    part = Row(word[0], row.piece.cut(at.start - row.piece.start, at.end - row.piece.start))
+                    _add(reading, part, PipPackage(name, version, change=change))
         return True
     if match := _FOUND.fullmatch(row.text):
-        _add(reading, PipPackage(match["name"], match["version"], row.span))
+        _add(reading, row, PipPackage(match["name"], match["version"]))
         return True
     if match := _SATISFIED.fullmatch(row.text):
-        _add(reading, PipPackage(match["name"], match["version"], row.span, location=match["location"]))
+        _add(reading, row, PipPackage(match["name"], match["version"], location=match["location"]))
         return True
     if match := _METADATA_FOLDER.fullmatch(row.text):
-        _add(reading, PipPackage(match["name"], match["version"], row.span, location=match["folder"].rstrip("/")))
+        _add(reading, row, PipPackage(match["name"], match["version"], location=match["folder"].rstrip("/")))
         return True
     return bool(_OBTAINING.fullmatch(row.text))
 
@@ -162,25 +163,29 @@ def _same(package: PipPackage, name: str, version: str) -> bool:
 def _legacy_or_tree(row: Row, before: Row | None, reading: PipReading) -> bool:
     if match := _LEGACY.fullmatch(row.text):
         location = match["location"]
-        package = PipPackage(match["name"], match["version"], row.span, location=location, editable=bool(location))
-        _add(reading, package)
+        _add(
+            reading,
+            row,
+            PipPackage(match["name"], match["version"], location=location, editable=bool(location) or None),
+        )
         return True
     match = _TREE.fullmatch(row.text) or _PIPDEPTREE.fullmatch(row.text)
     if match:
-        _add(reading, PipPackage(match["name"], match["version"], row.span))
+        _add(reading, row, PipPackage(match["name"], match["version"]))
     return bool(match)
 
 
-def _add(reading: PipReading, package: PipPackage) -> None:
+def _add(reading: PipReading, row: Row, package: PipPackage) -> None:
+    _keep(reading, row, placed(package, row))
+
+
+def _keep(reading: PipReading, row: Row, package: PipPackage) -> None:
     reading.packages.append(package)
     if package.foreign_path:
-        reading.troubles.append(
-            PipTrouble(
-                "foreign_path",
-                f"{package.name or 'a package'} came from a folder of a Windows machine, {package.location}:"
-                " its version is not said, and it cannot be installed from there",
-                package.span,
-                package=package.name,
-                way_out=f"name a version or an index for {package.name or 'it'}",
-            )
+        name = package.name or "a package"
+        meaning = (
+            f"{name} came from a folder of a Windows machine, {package.location}: its version is not said, and it"
+            " cannot be installed from there"
         )
+        way_out = f"name a version or an index for {package.name or 'it'}"
+        reading.findings.append(trouble(row, "foreign_path", meaning, package.name, way_out=way_out))

@@ -8,7 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator.probes.pip_facts import NAME, VERSION, PipPackage, PipReading, PipTrouble, Row, whole_name
+from orchestrator.probes.pip_facts import (
+    NAME,
+    VERSION,
+    PipPackage,
+    PipReading,
+    PipTrouble,
+    Row,
+    placed,
+    trouble,
+    whole_name,
+)
 
 _HEADER = re.compile(r"#?\s*(?:Package|Name)\s+Version\b.*")
 _RULE = re.compile(r"[-─━]{2,}(?:\s*[-─━]+)*")
@@ -56,7 +66,7 @@ class Table:
             _half_removed(match["name"], match["version"], row, reading)
             return True
         if self._conda and re.fullmatch(f"_?{NAME}", match["name"]):
-            reading.packages.append(_conda_package(match, row))
+            reading.packages.append(placed(_conda_package(match), row))
             return True
         if not re.fullmatch(NAME, match["name"]):
             return False
@@ -71,15 +81,10 @@ class Table:
         # Old pips have one column `Location`, which only an editable fills unless `-v` adds `Installer`.
         if location and "Installer" not in titles and "Editable project location" not in titles:
             editable = location
-        reading.packages.append(
-            PipPackage(
-                match["name"],
-                match["version"],
-                row.span,
-                editable=editable is not None,
-                location=editable or location,
-            )
+        package = PipPackage(
+            match["name"], match["version"], editable=True if editable else None, location=editable or location
         )
+        reading.packages.append(placed(package, row))
         return True
 
     def _alone(self, rows: Sequence[Row], at: int, reading: PipReading) -> bool:
@@ -94,12 +99,11 @@ class Table:
         if is_conda:
             row_match = _ROW.fullmatch(row.text)
             assert row_match is not None
-            reading.packages.append(_conda_package(row_match, row))
+            reading.packages.append(placed(_conda_package(row_match), row))
             return True
         path = rest[0] if len(rest) == 1 and rest[0].startswith("/") else None
-        reading.packages.append(
-            PipPackage(match["name"], match["version"], row.span, editable=path is not None, location=path)
-        )
+        package = PipPackage(match["name"], match["version"], editable=True if path else None, location=path)
+        reading.packages.append(placed(package, row))
         return True
 
     @staticmethod
@@ -128,7 +132,7 @@ def _cells(columns: Sequence[tuple[str, int]], text: str) -> dict[str, str]:
     return {title: text[start:end].strip() for (title, start), end in zip(columns, ends, strict=True)}
 
 
-def _conda_package(match: re.Match[str], row: Row) -> PipPackage:
+def _conda_package(match: re.Match[str]) -> PipPackage:
     words = (match["rest"] or "").split()
     build, channel = (words[0] if words else None), (words[1] if len(words) > 1 else None)
     by_pip = bool(build and (build.startswith("pypi") or build == "<pip>")) or channel == "pypi"
@@ -136,15 +140,14 @@ def _conda_package(match: re.Match[str], row: Row) -> PipPackage:
     return PipPackage(
         match["name"],
         match["version"],
-        row.span,
         source="pypi" if by_pip or develop else "conda",
         build=build,
-        editable=develop,
+        editable=develop or None,
     )
 
 
 def _half_removed(stump: str, version: str, row: Row, reading: PipReading) -> None:
-    reading.troubles.append(half_removed(stump, row, version=version))
+    reading.findings.append(half_removed(stump, row, version=version))
 
 
 def half_removed(stump: str, row: Row, *, folder: str | None = None, version: str | None = None) -> PipTrouble:
@@ -154,11 +157,5 @@ def half_removed(stump: str, row: Row, *, folder: str | None = None, version: st
     what = name or "?" + re.sub(r"^[~-]+", "", stump)
     where = f"{folder.rstrip('/')}/" if folder else ""
     again = f"install {name} again, then " if name else ""
-    return PipTrouble(
-        "half_removed",
-        f"{what}{' ' + version if version else ''} is half removed: an upgrade was cut off and left {on_disk}",
-        row.span,
-        package=name,
-        found=version,
-        way_out=f"{again}remove {where}{on_disk}*",
-    )
+    meaning = f"{what}{' ' + version if version else ''} is half removed: an upgrade was cut off and left {on_disk}"
+    return trouble(row, "half_removed", meaning, name, found=version, way_out=f"{again}remove {where}{on_disk}*")

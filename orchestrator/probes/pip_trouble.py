@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from orchestrator.probes.pip_facts import NAME, VERSION, PipPackage, PipReading, PipTrouble, Row
+from orchestrator.probes.pip_facts import NAME, VERSION, PipPackage, PipReading, Row, placed, trouble
 from orchestrator.probes.pip_tables import half_removed
 
 _PREFIX = r"(?:(?:ERROR|WARNING|error|warning): +)?"
@@ -86,7 +86,7 @@ def read_trouble(row: Row, reading: PipReading) -> bool:
     if _NOTICE.fullmatch(row.text):
         return True
     if _FINE.fullmatch(row.text):
-        reading.said_fine = True
+        reading.said_fine = row.span
         return True
     readers: tuple[Callable[[Row, PipReading], bool], ...] = (
         *(_requirements, _half, _no_version, _failed, _metadata),
@@ -124,11 +124,11 @@ def _half(row: Row, reading: PipReading) -> bool:
     match = _INVALID.fullmatch(row.text) or _DANGLING.fullmatch(row.text) or _NO_REQUIREMENT.fullmatch(row.text)
     if not match:
         return False
-    trouble = half_removed(match["stump"], row, folder=match["folder"], version=match.groupdict().get("version"))
+    told = half_removed(match["stump"], row, folder=match["folder"], version=match.groupdict().get("version"))
     # pip repeats the warning for each step.
-    same = (trouble.kind, trouble.text.rpartition(" ")[2])
-    if same not in {(other.kind, other.text.rpartition(" ")[2]) for other in reading.troubles}:
-        reading.troubles.append(trouble)
+    same = told.meaning.rpartition(" ")[2]
+    if same not in {other.meaning.rpartition(" ")[2] for other in reading.findings if other.kind == told.kind}:
+        reading.findings.append(told)
     return True
 
 
@@ -142,7 +142,7 @@ def _no_version(row: Row, reading: PipReading) -> bool:
         return True
     if match := _NO_MATCH.fullmatch(row.text):
         wanted = match["wanted"].strip()
-        if not any(other.kind == "not_found" and other.wanted == wanted for other in reading.troubles):
+        if not _named(reading, "not_found", "wanted", wanted):
             text, way_out = _why_not_found(wanted, [])
             _trouble(reading, row, "not_found", text, requirement_name(wanted), None, wanted, way_out=way_out)
         return True
@@ -172,7 +172,7 @@ def _failed(row: Row, reading: PipReading) -> bool:
         return True
     if "externally-managed-environment" in row.text or "environment is externally managed" in row.text.lower():
         text = "this Python belongs to the operating system, and pip may not change it"
-        if not any(other.kind == "managed" for other in reading.troubles):
+        if not any(other.kind == "managed" for other in reading.findings):
             _trouble(reading, row, "managed", text, None, way_out="install into a virtual environment")
         return True
     if match := _RESOLUTION.fullmatch(row.text):
@@ -194,7 +194,7 @@ def _failed(row: Row, reading: PipReading) -> bool:
         return True
     if match := _BUILD.fullmatch(row.text):
         name = next(group for group in match.groups() if group).strip()
-        if not any(other.kind == "build_failed" and other.package == name for other in reading.troubles):
+        if not _named(reading, "build_failed", "package", name):
             _trouble(reading, row, "build_failed", f"{name} could not be built", name)
         return True
     return False
@@ -242,20 +242,25 @@ def requirement_name(requirement: str) -> str | None:
 def _told(reading: PipReading, row: Row, name: str, version: str) -> None:
     """The row says that this version is installed."""
     if not any(package.name == name and package.version == version for package in reading.packages):
-        reading.packages.append(PipPackage(name, version, row.span))
+        reading.packages.append(placed(PipPackage(name, version), row))
 
 
 def _trouble(
     reading: PipReading,
     row: Row,
     kind: str,
-    text: str,
+    meaning: str,
     package: str | None,
     needed_by: str | None = None,
     wanted: str | None = None,
     found: str | None = None,
     way_out: str = "",
 ) -> None:
-    reading.troubles.append(
-        PipTrouble(kind, text, row.span, package, needed_by, wanted or None, found or None, way_out)
+    reading.findings.append(trouble(row, kind, meaning, package, needed_by, wanted, found, way_out))
+
+
+def _named(reading: PipReading, kind: str, name: str, value: str) -> bool:
+    """Whether this was told already: pip says many things twice."""
+    return any(
+        other.kind == kind and name in other.named and other.named[name].value == value for other in reading.findings
     )
