@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.lab import real_files, real_removal
+from orchestrator.lab import doubles, real_files, real_removal
 from orchestrator.lab.real_namespaces import Plan
 from orchestrator.lab.records import REAL_LABS, LabError, LabProcess, new_record, settled
 from orchestrator.lab.surface import (
@@ -236,6 +236,15 @@ class RealLab(Lab):
 
     def show_program(self, name: str) -> None:
         self._rename_program(f".hidden-{name}", name)
+
+    def show_nvml(self) -> None:
+        """From now on the container has NVML's library; without it there is nvidia-smi only. Needs a C compiler."""
+        doubles.build_nvml(self.shared)
+        link = f"{real_files.root_of(CONTAINER_ID)}/usr/lib/{doubles.NVML}"
+        self.host_run(["ln", "-sf", f"{self.shared_seen_at}/{doubles.NVML}", link])
+
+    def hide_nvml(self) -> None:
+        self.host_run(["rm", "-f", f"{real_files.root_of(CONTAINER_ID)}/usr/lib/{doubles.NVML}"])
 
     def _rename_program(self, old: str, new: str) -> None:
         # In the merged tree as the host sees it: changing an overlay's upper folder from outside is undefined.

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.lab.doubles import nvml_orders
 from orchestrator.lab.holder import GpuHolder
 from orchestrator.lab.records import LabError, LabRecord
 
@@ -139,10 +140,12 @@ class Lab(ABC):
         draft.replace(self.shared / "pct-cost")
 
     def set_gpus(self, state: Mapping[str, Any]) -> None:
-        """What nvidia-smi says from now on; keys: doubles/nvidia_smi.py. {}: eight H200, idle but for their holders."""
-        draft = self.shared / "gpu.json.draft"
-        draft.write_text(json.dumps(dict(state)))
-        draft.replace(self.shared / "gpu.json")
+        """What nvidia-smi and NVML say from now on; keys: doubles/nvidia_smi.py and nvml_orders. {}: eight H200, idle
+        but for their holders."""
+        for name, text in (("gpu.json", json.dumps(dict(state))), ("gpu.txt", nvml_orders(state))):
+            draft = self.shared / f"{name}.draft"
+            draft.write_text(text)
+            draft.replace(self.shared / name)
 
     def hold_gpus(
         self, memory_mib: Mapping[int, int], *, container: int | None = CONTAINER_ID, deaf: bool = False

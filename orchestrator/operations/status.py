@@ -18,17 +18,14 @@ LOG_TAIL_BYTES = 256 * 1024
 CACHE_S = 1.0
 """Counting goes on for so long; a larger cache is said to be at least what was counted."""
 GPU_DEADLINE_S = 10.0
-GPU_QUESTION = {
-    "argv": list(QUESTION),
-    "timeout_s": GPU_DEADLINE_S,
-}
+"""For NVML, and again for nvidia-smi where that is asked in its place."""
 
 
 async def status(target: Target, *, trace: Trace | None = None) -> StatusReport:
     """Raises what connecting raises. A GPU that cannot be asked is part of the answer."""
     async with agent_session(target, trace) as session:
         asked, facts, cache, _ = await asyncio.gather(
-            session.request("run_batch", commands=[GPU_QUESTION]),  # first: it takes longest
+            session.request("gpus", smi=list(QUESTION), deadline_s=GPU_DEADLINE_S),  # first: it takes longest
             session.request("run_facts", base=target.base, log_tail_bytes=LOG_TAIL_BYTES, surroundings=True),
             session.request("cache_stats", folders=cache_folders(target, target.payload), max_s=CACHE_S),
             asyncio.to_thread(_import_report),
@@ -36,7 +33,7 @@ async def status(target: Target, *, trace: Trace | None = None) -> StatusReport:
     from orchestrator.reports.status_facts import gpu_answer, status_report
 
     told = {**facts.header, "cache": cache.header}
-    return status_report(target, told, facts.body, gpu_answer(asked.header["results"][0]))
+    return status_report(target, told, facts.body, gpu_answer(asked.header))
 
 
 def _import_report() -> None:

@@ -80,9 +80,13 @@ class StatusReport:
     cache: CacheFact | None = None
     gpus: tuple[GpuFact, ...] | None = None
     gpus_age_s: float | None = None
-    """nvidia-smi said so this long before `now_s`."""
+    """The driver said so this long before `now_s`."""
     gpu_error: str | None = None
     """Why there is no newer word of the GPUs."""
+    gpu_source: str | None = None
+    """Who was asked: `nvml`, or `nvidia-smi` where there is no NVML library."""
+    gpu_warnings: tuple[str, ...] = ()
+    """What is wrong with one of them, or around them, in sentences."""
     failure: Failure | None = None
     unfinished: JournalEntry | None = None
     """The last thing that somebody began to change and that nobody finished."""

@@ -6,7 +6,7 @@ Rule: pure; what was not said is None.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,24 +18,28 @@ from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.log import Traceback, find_traceback
+from orchestrator.probes.nvml import failure_text, parse_nodes, parse_nvml, warnings
 from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.throughput import Throughput, merge, read_tail
 from orchestrator.probes.training import RunPhase, compile_progress, how_it_ended, parse_exit
-from orchestrator.probes.values import as_float, as_int, as_mapping, as_str
+from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusReport
 
 LAST_LINES = 20
 LAST_LINES_BYTES = 16 * 1024
 RATES_BYTES = 64 * 1024
+NVML, SMI = "nvml", "nvidia-smi"
 
 
 @dataclass(frozen=True)
 class GpuWord:
-    """The last thing that nvidia-smi said."""
+    """The last thing that the driver said."""
 
     gpus: tuple[GpuFact, ...] | None
     error: str | None
     age_s: float | None
+    source: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def status_report(
@@ -69,6 +73,8 @@ def status_report(
         gpus=gpu.gpus,
         gpus_age_s=gpu.age_s,
         gpu_error=gpu.error,
+        gpu_source=gpu.source,
+        gpu_warnings=gpu.warnings,
         failure=_failure(facts, run, log_tail),
         unfinished=parse_journal_entry(facts.get("unfinished")),
         last_lines=_last_lines(log_tail[-LAST_LINES_BYTES:]),
@@ -76,16 +82,36 @@ def status_report(
     )
 
 
-def gpu_answer(smi: Mapping[str, Any]) -> GpuWord:
-    """smi: the result of nvidia-smi in run_batch."""
+def gpu_answer(answer: Mapping[str, Any], age_s: float | None = None) -> GpuWord:
+    """answer: that of the agent's op gpus, or what its watch tells of the GPUs, which then is age_s old."""
+    nodes = parse_nodes(as_mapping(answer.get("nodes")))
+    if answer.get("smi") is not None:
+        word = _smi_answer(as_mapping(answer["smi"]), age_s)
+        return replace(word, warnings=warnings(word.gpus, nodes))
+    nvml = as_mapping(answer.get("nvml"))
+    told = nvml.get("told")
+    gpus = None if told is None else parse_nvml(as_mapping(told))
+    failed = as_mapping(nvml.get("failed"))
+    error = failure_text(failed, nodes) if failed else as_str(nvml.get("error"))
+    if age_s is None:
+        age_s = as_float(nvml.get("age_s"))
+    return GpuWord(gpus, None if error is None else one_line(error), age_s, NVML, warnings(gpus, nodes))
+
+
+def _smi_answer(smi: Mapping[str, Any], age_s: float | None) -> GpuWord:
+    """smi: the result of nvidia-smi in run_batch, or what the watch's follower of it tells."""
+    if "exit_code" not in smi:
+        rows, said = "\n".join(as_strs(smi.get("rows"))), as_str(smi.get("error"))
+        gpus = parse_gpu_csv(rows).gpus if rows else None
+        return GpuWord(gpus, None if said is None else one_line(said), age_s, SMI)
     if smi["exit_code"] == 0:
-        return GpuWord(parse_gpu_csv(smi["stdout"]).gpus, None, 0.0)
+        return GpuWord(parse_gpu_csv(smi["stdout"]).gpus, None, 0.0, SMI)
     if smi["timed_out"]:
-        return GpuWord(None, f"nvidia-smi did not answer within {smi['wall_s']:.0f} s", None)
+        return GpuWord(None, f"nvidia-smi did not answer within {smi['wall_s']:.0f} s", None, SMI)
     if smi["exit_code"] == 127:
-        return GpuWord(None, "nvidia-smi is not installed", None)
+        return GpuWord(None, "nvidia-smi is not installed", None, SMI)
     said = smi["stderr"] or smi["stdout"] or f"nvidia-smi: exit code {smi['exit_code']}"
-    return GpuWord(None, one_line(said), None)
+    return GpuWord(None, one_line(said), None, SMI)
 
 
 def _cache(stats: object, now_s: float | None) -> CacheFact | None:

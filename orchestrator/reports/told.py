@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.inventory.model import Target
-from orchestrator.probes.gpu_csv import parse_gpu_csv
-from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import ThroughputMeter
 from orchestrator.probes.training import parse_status
-from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
+from orchestrator.probes.values import as_float, as_int, as_mapping, as_str
 from orchestrator.reports.status import StatusReport
-from orchestrator.reports.status_facts import GpuWord, status_report
+from orchestrator.reports.status_facts import GpuWord, gpu_answer, status_report
 
 KEPT_LOG_BYTES = 256 * 1024
 
@@ -69,11 +67,4 @@ class Told:
         self._log, self._log_end = b"", 0
 
     def _gpu(self) -> GpuWord:
-        word = as_mapping(self._facts.get("gpu"))
-        rows = "\n".join(as_strs(word.get("rows")))
-        error = as_str(word.get("error"))
-        return GpuWord(
-            parse_gpu_csv(rows).gpus if rows else None,
-            None if error is None else one_line(error),
-            as_float(self._facts.get("gpu_age_s")),
-        )
+        return gpu_answer(as_mapping(self._facts.get("gpu")), as_float(self._facts.get("gpu_age_s")))

@@ -82,9 +82,23 @@ def test_another_run_begins_anew() -> None:
 
 def test_the_gpus_last_word_stays_beside_what_is_wrong_now() -> None:
     told = Told(TARGET, Clock())
-    word = {"rows": ["0, NVIDIA H200, 143771, 3, 98"], "error": "nvidia-smi has not answered for 12 s"}
-    report = told.take(everything(gpu=word, gpu_age_s=12.5), b"")
-    assert report.gpus is not None and report.gpus[0].utilization_percent == 98
+    smi = {"rows": ["0, NVIDIA H200, 143771, 3, 98"], "error": "nvidia-smi has not answered for 12 s"}
+    report = told.take(everything(gpu={"nvml": {"told": None}, "smi": smi}, gpu_age_s=12.5), b"")
+    assert report.gpus is not None and report.gpus[0].utilization_percent == 98 and report.gpu_source == "nvidia-smi"
     assert (report.gpus_age_s, report.gpu_error) == (12.5, "nvidia-smi has not answered for 12 s")
-    report = told.take(everything(gpu={"rows": [], "error": "x\x1b[31m y"}, gpu_age_s=None), b"")
+    smi = {"rows": [], "error": "x\x1b[31m y"}
+    report = told.take(everything(gpu={"nvml": {}, "smi": smi}, gpu_age_s=None), b"")
     assert (report.gpus, report.gpus_age_s, report.gpu_error) == (None, None, "x y")
+
+
+def test_nvmls_last_word_stays_too_and_what_is_wrong_with_one_gpu_is_said() -> None:
+    told = Told(TARGET, Clock())
+    rows = [{"index": 0, "utilization_percent": 98}, {"index": 1, "error": {"code": 15, "text": "GPU is lost"}}]
+    word = {"told": {"gpus": rows}, "failed": None, "error": "NVML has not answered for 12 s"}
+    report = told.take(everything(gpu={"nvml": word, "smi": None, "nodes": {}}, gpu_age_s=12.5), b"")
+    assert report.gpus is not None and report.gpus[0].utilization_percent == 98 and report.gpu_source == "nvml"
+    assert (report.gpus_age_s, report.gpu_error) == (12.5, "NVML has not answered for 12 s")
+    assert report.gpu_warnings == ("GPU 1: GPU is lost (NVML code 15)",)
+    word = {"told": {"gpus": rows}, "failed": {"code": 18, "text": "mismatch"}, "error": None}
+    report = told.take(everything(gpu={"nvml": word, "smi": None}, gpu_age_s=3.0), b"")
+    assert report.gpus is not None and report.gpu_error is not None and "code 18" in report.gpu_error

@@ -32,6 +32,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "stop_run": ("stop", "stop_run"),
     "run_leftovers": ("leftovers", "run_leftovers"),
     "gpu_holders": ("gpu_holders", "gpu_holders"),
+    "gpus": ("gpus", "gpus"),
     "kill_processes": ("kill", "kill_processes"),
     "list_snapshots": ("snapshots", "list_snapshots"),
     "snapshot_verify": ("snapshots", "snapshot_verify"),

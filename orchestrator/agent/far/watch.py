@@ -14,10 +14,10 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from . import cache, journal, live, observe, process, records, session
 from .cgroup import container_facts
+from .gpus import Gpus
 from .identity import boot_id, start_ticks
 from .past import last_failure
 from .records import Record, contract
-from .smi import Repeated
 
 SURROUNDINGS_S = 5.0
 """Memory, disk, OOM kills, whether tmux takes connections."""
@@ -33,17 +33,16 @@ PATIENCE_S = 0.3
 
 def watch(params: Record, body: bytes, channel: Any) -> Record:
     """params: base, run_id (None: whichever run is live or newest, also one that is started later), interval_s,
-    log_tail_bytes, gpu {argv, columns, interval_s} or None, cache_folders {name: path}. Ends only when cancelled.
+    log_tail_bytes, gpu (that of Gpus) or None, cache_folders {name: path}. Ends only when cancelled.
 
     Events {"all": facts} once, then {"changed": facts of the top level, "run": those of the same run}, both with
     "log" {"at": offset, "anew": whether what came before is void} and, as the body, what was added to the run's log.
     """
     interval_s = max(0.05, float(params.get("interval_s") or 1.0))
-    gpu = params.get("gpu")
-    smi = Repeated(gpu["argv"], int(gpu["columns"]), int(gpu["interval_s"])) if gpu else None
-    watcher = Watcher(params, smi)
-    if smi:
-        smi.start()
+    gpus = Gpus(params["gpu"]) if params.get("gpu") else None
+    watcher = Watcher(params, gpus)
+    if gpus:
+        gpus.start()
     try:
         told: Record | None = None
         due = time.monotonic()
@@ -56,8 +55,8 @@ def watch(params: Record, body: bytes, channel: Any) -> Record:
             due = max(due + interval_s, time.monotonic())
             channel.cancelled.wait(due - time.monotonic())
     finally:
-        if smi:
-            smi.stop()
+        if gpus:
+            gpus.stop()
 
 
 def difference(told: Record | None, facts: Record) -> Record:
@@ -74,11 +73,11 @@ def difference(told: Record | None, facts: Record) -> Record:
 class Watcher:
     """Facts of the same shape as those of run_facts."""
 
-    def __init__(self, params: Record, smi: Repeated | None) -> None:
+    def __init__(self, params: Record, gpus: Gpus | None) -> None:
         """params: those of the op."""
         self._base = base = records.base_folder(params)
         self._wanted: str | None = params.get("run_id")
-        self._smi = smi
+        self._gpus = gpus
         self._files = Files()
         self._newest = _Newest(base)
         self._checkpoints = _Checkpoints()
@@ -116,9 +115,8 @@ class Watcher:
             run.update(log=self.log.facts(), oom_kills=around["oom_kills"])
         del around["oom_kills"]
         facts.update(around)
-        if self._smi is not None:
-            word = self._smi.word()
-            facts.update(gpu_age_s=word.pop("age_s"), gpu=word)
+        if self._gpus is not None:
+            facts["gpu"], facts["gpu_age_s"] = self._gpus.word()
         return facts
 
     def _run(self, run_id: str, live_facts: Record) -> Record:
