@@ -35,6 +35,8 @@ $(READY): pyproject.toml
 	echo "Setting up .venv with $$($(BIN)/python --version); PyTorch makes this take minutes the first time."
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[payload,dev]'
+	# What builds environments on the targets; the tests, which need no network, send it into their labs.
+	$(BIN)/python -m tests.uv_wheel
 	touch $@
 
 # The lab goes down however this ends. The last line is what the training came to.

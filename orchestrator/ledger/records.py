@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.ledger.run_environment import KEY, RunEnvironment, parse_run_environment
 from orchestrator.probes.training import RunPhase, RunState, TrainingStatus, judge_run, parse_status
 from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs
 from remote_payload import contract
@@ -39,6 +40,8 @@ class RunRecord:
     argv: tuple[str, ...]
     cwd: str | None
     release: str | None
+    environment: RunEnvironment | None
+    """None: it runs in one that orch did not make."""
     variables: tuple[str, ...]
     """Names of the training's environment variables; values stay on the target."""
     settings: Mapping[str, object]
@@ -93,6 +96,7 @@ def parse_run_record(facts: Mapping[str, object]) -> RunRecord | None:
         argv=as_strs(spec.get("argv")),
         cwd=as_str(spec.get("cwd")),
         release=as_str(spec.get("release")),
+        environment=parse_run_environment(spec.get(KEY)),
         variables=as_strs(spec.get("environment")),
         settings=as_mapping(spec.get("settings")),
         created_at=as_float(spec.get("created_at")),

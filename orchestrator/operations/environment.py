@@ -238,6 +238,11 @@ def _read(environment: Environment) -> _Wanted:
     return _Wanted(environment, parse_lock(read_lock_text(environment.lock), str(environment.lock)))
 
 
+def environment_name(environment: Environment) -> str:
+    """What its lock asks for now. Raises InventoryError."""
+    return _read(environment).name
+
+
 async def list_environments(target: Target, *, trace: Trace | None = None) -> EnvironmentsReport:
     """Raises InventoryError, and what connecting raises."""
     payload = target.payload

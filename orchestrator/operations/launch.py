@@ -23,12 +23,14 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.inventory.model import Payload, Target
+from orchestrator.ledger.run_environment import KEY, RunEnvironment, choose_environment
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import find_checkpoint
+from orchestrator.operations.environment import environment_name
 from orchestrator.operations.session import agent_session, release_lease, require_payload, take_lease, who_asks
 from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.log import find_traceback
-from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
+from orchestrator.probes.preflight import Preflight, Problem, find_problems, notes, parse_preflight
 from orchestrator.probes.throughput import merge, read_tail
 from orchestrator.probes.training import how_it_ended, parse_exit, parse_status
 from orchestrator.reports.launch import LaunchReport
@@ -82,10 +84,12 @@ async def launch(
     payload = require_payload(target)
     async with agent_session(target, trace) as session:
         await take_lease(session, target)
-        facts, observed = await _preflight(session, target, payload)
+        environment, problem = await _environment(session, target, payload)
+        payload = replace(payload, python=environment.python) if environment else payload
+        facts, observed = await _preflight(session, target, payload, problem)
         if on_starting:
             on_starting()
-        report = await _start(session, target, payload, facts, observed, request)
+        report = await _start(session, target, payload, environment, facts, observed, request)
         # Whoever waits for the end must not keep others from `orch stop`.
         await release_lease(session, target)
         if on_started:
@@ -98,8 +102,22 @@ async def launch(
     return report
 
 
-async def _preflight(session: AgentSession, target: Target, payload: Payload) -> tuple[Preflight, dict[str, Any]]:
-    """And what of it belongs into the fingerprint, as it was said.
+async def _environment(
+    session: AgentSession, target: Target, payload: Payload
+) -> tuple[RunEnvironment | None, Problem | None]:
+    """What the command runs in, if orch makes that. Raises InventoryError for its lock."""
+    if payload.environment is None:
+        return None, None
+    wanted = environment_name(payload.environments[payload.environment])
+    listed = await session.request("env_list", base=target.base)
+    found = choose_environment(payload.environment, wanted, listed.header)
+    return (None, found) if isinstance(found, Problem) else (found, None)
+
+
+async def _preflight(
+    session: AgentSession, target: Target, payload: Payload, problem: Problem | None
+) -> tuple[Preflight, dict[str, Any]]:
+    """problem: what is known to be wrong already. And what of it belongs into the fingerprint, as it was said.
 
     Raises BusyError for a live run, PreflightError naming every problem at once."""
     answer, state = await asyncio.gather(
@@ -117,7 +135,7 @@ async def _preflight(session: AgentSession, target: Target, payload: Payload) ->
     facts = parse_preflight(answer.header, state.header["release"])
     if facts.live_run is not None:
         raise _busy(target, facts.live_run)
-    found = find_problems(payload, facts)
+    found = (*([problem] if problem else []), *find_problems(payload, facts))
     if found:
         raise PreflightError(
             f"{target.name} is not ready for {payload.name}; nothing was started",
@@ -139,6 +157,7 @@ async def _start(
     session: AgentSession,
     target: Target,
     payload: Payload,
+    environment: RunEnvironment | None,
     facts: Preflight,
     observed: Mapping[str, Any],
     request: LaunchRequest,
@@ -155,6 +174,8 @@ async def _start(
         who=who_asks(),
         now_s=now_s,
     )
+    if environment is not None:
+        spec[KEY] = environment.record()
     reply = await session.request(
         "start_run",
         base=target.base,
@@ -187,7 +208,8 @@ async def _start(
         session=answer.get("session"),
         release=facts.release or "",
         resume_from=resume_from,
-        notes=notes(payload, facts),
+        environment=environment,
+        notes=(*notes(payload, facts), *filter(None, [environment.note() if environment else None])),
         ended=answer.get("ended"),
         log_tail=answer.get("log_tail") or "",
     )

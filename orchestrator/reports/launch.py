@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.ledger.run_environment import RunEnvironment
 from orchestrator.probes.training import parse_status
 from orchestrator.reports.status import result_lines
 from orchestrator.reports.table import short
@@ -21,6 +22,8 @@ class LaunchReport:
     release: str
     """Absolute path."""
     resume_from: str | None
+    environment: RunEnvironment | None
+    """None: it runs in one that orch did not make."""
     notes: tuple[str, ...]
     ended: Mapping[str, Any] | None
     """exit.json, when it has ended already."""
@@ -36,6 +39,8 @@ class LaunchReport:
 def render_started(report: LaunchReport) -> str:
     release = short(report.release.rsplit("/", 1)[-1])
     lines = [f"{report.target}: run {report.run_id} started (pid {report.pid}, release {release})"]
+    if report.environment:
+        lines.append(f"  environment {short(report.environment.id)} ({report.environment.purpose})")
     if report.resume_from:
         lines.append(f"  goes on from {report.resume_from}")
     if report.session:

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.ledger.journal import JournalEntry, unfinished_text
 from orchestrator.ledger.records import RunRecord
+from orchestrator.ledger.run_environment import RunEnvironment
 from orchestrator.ledger.runs import run_outcome
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
@@ -102,6 +103,8 @@ class StatusReport:
 def render_status(report: StatusReport) -> str:
     rows = [("run", _run_text(report)), *_training_rows(report)]
     rows += [("session", session_text(report.run)), ("release", release_text(report))]
+    if report.run is not None and report.run.environment is not None:
+        rows.append(("environment", environment_text(report.run.environment)))
     rows += [("GPUs", _gpu_text(report)), ("disk", f"{bytes_text(report.disk_free_bytes)} free")]
     if report.cache is not None:
         rows.append(("cache", cache_text(report.cache)))
@@ -119,6 +122,11 @@ def render_status(report: StatusReport) -> str:
     elif report.last_lines:
         lines += ["", *(f"  | {line}" for line in report.last_lines[-SHOWN_LINES:])]
     return "\n".join(lines)
+
+
+def environment_text(environment: RunEnvironment) -> str:
+    """`0123456789ab (train)`"""
+    return f"{short(environment.id)} ({environment.purpose})"
 
 
 def container_text(container: ContainerFact) -> str:

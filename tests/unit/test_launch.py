@@ -185,7 +185,19 @@ def test_progress_leaves_out_what_is_not_known() -> None:
 
 def test_a_run_that_ended_before_the_step_is_not_said_to_be_running() -> None:
     report = LaunchReport(
-        "ct200", "r1", 7, None, "/r", None, (), {"exit_code": 0}, "", waited="step", reached=False, status={"step": 3}
+        "ct200",
+        "r1",
+        7,
+        None,
+        "/r",
+        None,
+        None,
+        (),
+        {"exit_code": 0},
+        "",
+        waited="step",
+        reached=False,
+        status={"step": 3},
     )
     assert render_waited(report) == "ct200: run r1 ended well before it got there (last: running, step 3)"
     report = replace(report, reached=True, status=None)
