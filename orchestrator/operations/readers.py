@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
+from orchestrator.probes.gpu_apps import read_apps
 from orchestrator.probes.gpu_csv import read_gpu_csv
+from orchestrator.probes.gpu_words import read_gpu_words
+from orchestrator.probes.gpu_xml import read_gpu_xml
 from orchestrator.probes.pip_output import read_pip_output
 
 
@@ -24,6 +27,9 @@ class Reader:
 READERS: dict[str, Reader] = {
     "smi-csv": Reader(read_gpu_csv, "nvidia-smi --query-gpu=... --format=csv", read_gpu_csv),
     "pip": Reader(read_pip_output, "pip, uv pip, conda: list, freeze, check, install, show, inspect"),
+    "smi-apps": Reader(read_apps, "nvidia-smi --query-compute-apps=... --format=csv", read_apps),
+    "smi-xml": Reader(read_gpu_xml, "nvidia-smi -q -x"),
+    "nvml": Reader(read_gpu_words, "nvidia-smi's table or error, NVML's error, NVRM and Xid lines of a kernel log"),
 }
 
 

@@ -14,8 +14,17 @@ from typing import Any
 
 from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.gpu import FIELDS, GpuFact
-from orchestrator.probes.gpu_trouble import RESET, trouble_in
-from orchestrator.probes.gpu_values import COLUMNS, Form, NotAValue, fault_in, is_absent, value_of
+from orchestrator.probes.gpu_trouble import ACTIONS, RESET, details_in, trouble_in, with_details
+from orchestrator.probes.gpu_values import (
+    COLUMNS,
+    WITH_UNITS,
+    Form,
+    NotAValue,
+    fault_in,
+    is_absent,
+    lacks_unit,
+    value_of,
+)
 from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, lines_of
 
 FAULTY = "gpu_faulty"
@@ -24,7 +33,7 @@ MAX_LINE = 64 * 1024
 _HEADER_CELL = re.compile(r"(?P<name>[a-z][a-z0-9_.]{0,80})(?: \[(?P<unit>[^\]]{1,20})\])?")
 _MORE_COLUMNS = {"timestamp", "count", "pid", "process_name", "display_mode", "persistence_mode", "driver_name"}
 _NUMBER = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,9})?)(?: (?:[A-Za-z]{1,3}|%))?")
-_BY_FORM = (
+BY_FORM = (
     ("uuid", re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]+")),
     ("bus", re.compile(r"(?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]")),
     ("name", re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|GRID|TITAN) \S.{0,80}|Tesla|NVIDIA")),
@@ -96,7 +105,7 @@ def read_gpu_csv(text: str, fields: Sequence[str] | None = None) -> GpuReading:
 
 def header_columns(line: Piece) -> list[Column] | None:
     """None: it is no header."""
-    found = [_HEADER_CELL.fullmatch(cell.strip().text) for cell in line.split(",")]
+    found = [_HEADER_CELL.fullmatch(unquoted(cell.strip()).text) for cell in line.split(",")]
     columns = [Column(cell["name"], cell["unit"]) for cell in found if cell]
     known = any(column.name in COLUMNS or column.name in _MORE_COLUMNS for column in columns)
     return columns if len(columns) == len(found) and known else None
@@ -108,6 +117,7 @@ class _Reader:
         self._header: Span | None = None
         self._gpus: list[GpuRow] = []
         self._findings: list[Finding] = []
+        self._details: dict[str, Value] = {}
         self._units = False
         """Values carry their units."""
 
@@ -120,13 +130,13 @@ class _Reader:
             self._refuse("malformed_row", stripped.cut(0, 200))
         elif columns := header_columns(stripped):
             self._columns, self._header = columns, stripped.span
-        elif "," in stripped.text or (trouble := trouble_in(stripped)) is None:
-            self._row(stripped, cut)
+        elif "," not in stripped.text and (trouble_in(stripped) or details_in(stripped)):
+            self._refuse("", stripped)
         else:
-            self._findings.append(trouble)
+            self._row(stripped, cut)
 
     def _row(self, line: Piece, cut: bool) -> None:
-        cells = [_unquoted(cell.strip()) for cell in line.split(",")]
+        cells = [unquoted(cell.strip()) for cell in line.split(",")]
         columns = self._columns or [Column(None)] * len(cells)
         try:
             if self._columns is None and len(cells) == 1 and not _NUMBER.fullmatch(line.text):
@@ -150,25 +160,35 @@ class _Reader:
             if form is None or name in values:
                 other[column.name or f"column {number + 1}"] = Value(_loose_value(cell.text), cell.span)
                 continue
-            self._units = self._units or (form in _WITH_UNITS and cell.text[-1:].isalpha() and not is_absent(cell.text))
-            if cut and number == last and self._units and form in _WITH_UNITS and cell.text[-1:].isdigit():
-                raise NotAValue(cell.text)  # its unit is missing, and with it perhaps more
             values[name], spans[name] = value_of(form, cell.text, column.unit), cell.span
+            if form in WITH_UNITS and values[name] is not None:
+                if cut and number == last and self._units and lacks_unit(cell.text):
+                    raise NotAValue(cell.text)  # its unit is missing, and with it perhaps digits
+                self._units = self._units or not lacks_unit(cell.text)
         facts = {name: values.pop(name, None) for name in ("index", "name", "memory_total_mib", "memory_used_mib")}
         if fault := _fault(cells):
             values["error"], spans["error"] = fault.text, fault.span
             named = {"index": Value(facts["index"], spans["index"])} if "index" in spans else {}
             self._findings.append(finding_at(fault, FAULTY, RESET, named))
+        if (action := values.get("recovery_action")) in ACTIONS:
+            self._findings.append(action_wanted(action, spans))
         return GpuRow(**facts, **values, other=other, spans=spans)
 
     def _refuse(self, kind: str, line: Piece, named: dict[str, Value] | None = None) -> None:
-        trouble = trouble_in(line)
-        self._findings.append(trouble or finding_at(line, kind, named=named))
+        if details := details_in(line):
+            self._details = {**details, **self._details}
+            return
+        self._findings.append(trouble_in(line) or finding_at(line, kind, named=named))
 
     def answer(self) -> GpuReading:
         columns = None if self._header is None else tuple(column.name or "" for column in self._columns or ())
         spans = NO_SPANS if self._header is None else {"columns": self._header}
-        return GpuReading(tuple(self._gpus), columns, tuple(self._findings), spans=spans)
+        return GpuReading(tuple(self._gpus), columns, with_details(self._findings, self._details), spans=spans)
+
+
+def action_wanted(action: str, spans: Mapping[str, Span]) -> Finding:
+    """The driver itself says what is to be done."""
+    return finding_at(Piece(action, spans["recovery_action"].start), FAULTY, ACTIONS[action])
 
 
 def _fault(cells: Sequence[Piece]) -> Piece | None:
@@ -180,13 +200,10 @@ def _fault(cells: Sequence[Piece]) -> Piece | None:
     return next((cell for cell in faults if cell not in unknown), None)
 
 
-_WITH_UNITS = ("mib", "watt", "mhz", "percent")
-
-
 def _field_of(column: Column, text: str) -> tuple[str, Form | None]:
     """Of GpuFact; form None: it has no field."""
     if column.name is None:
-        name = next((name for name, pattern in _BY_FORM if pattern.fullmatch(text)), None)
+        name = next((name for name, pattern in BY_FORM if pattern.fullmatch(text)), None)
         return ("", None) if name is None else (name, "text")
     return COLUMNS.get(column.name, ("", None))
 
@@ -201,7 +218,7 @@ def _loose_value(text: str) -> str | int | float | None:
     return float(found[1]) if "." in found[1] else int(found[1])
 
 
-def _unquoted(cell: Piece) -> Piece:
+def unquoted(cell: Piece) -> Piece:
     """nvidia-smi quotes nothing; what has passed through a spreadsheet does."""
     text = cell.text
     return cell.cut(1, len(text) - 1) if len(text) >= 2 and text[0] == text[-1] == '"' else cell

@@ -10,15 +10,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.probes.gpu_apps import FIELDS, read_apps
+from orchestrator.probes.gpu_csv import read_gpu_csv
 from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_int, as_mapping, as_str, as_strs
 
 MEMORY_FIELDS = ("index", "uuid", "memory.used")
-APP_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
+APP_FIELDS = FIELDS
 DRIVER_OWN_MIB = 64
 """What the driver itself may hold of a GPU that nobody uses; an idle data centre GPU shows 0 to some 20 MiB."""
 
-_NUMBER = re.compile(r"[0-9]{1,12}")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-]+")
 
 
@@ -67,22 +68,20 @@ class GpuVerdict:
 
 def parse_memory(text: str) -> tuple[GpuMemory, ...]:
     """Rows of --query-gpu=MEMORY_FIELDS; what is no row is left out."""
-    found = []
-    for values in _rows(text, len(MEMORY_FIELDS)):
-        index, uuid, used = values
-        if _NUMBER.fullmatch(index) and _UUID.fullmatch(uuid):
-            found.append(GpuMemory(int(index), uuid, _whole(used)))
-    return tuple(found)
+    return tuple(
+        GpuMemory(row.index, row.uuid, row.memory_used_mib)
+        for row in read_gpu_csv(text, MEMORY_FIELDS).gpus
+        if row.index is not None and row.uuid is not None and _UUID.fullmatch(row.uuid)
+    )
 
 
 def parse_apps(text: str) -> tuple[ComputeApp, ...]:
-    """Rows of --query-compute-apps=APP_FIELDS. A name may hold commas: it is what is left between the others."""
-    found = []
-    for line in text.splitlines():
-        values = [value.strip() for value in line.split(",")]
-        if len(values) >= len(APP_FIELDS) and _UUID.fullmatch(values[0]) and _NUMBER.fullmatch(values[1]):
-            found.append(ComputeApp(values[0], int(values[1]), _whole(values[-1])))
-    return tuple(found)
+    """Rows of --query-compute-apps=APP_FIELDS. One that does not say which GPU, or which process, is left out."""
+    return tuple(
+        ComputeApp(row.gpu_uuid, row.pid, row.used_mib)
+        for row in read_apps(text, APP_FIELDS).processes
+        if row.gpu_uuid is not None and _UUID.fullmatch(row.gpu_uuid)
+    )
 
 
 def parse_holders(answer: Mapping[str, object]) -> tuple[HostProcess, ...]:
@@ -153,12 +152,3 @@ def _judge(
     gone = [app.pid for app in here if app.pid not in seen]
     extra = f" (pid {', '.join(map(str, gone))} is listed and does not exist)" if gone else ""
     return GpuVerdict(gpu.index, gpu.used_mib, False, f"{left} MiB of {gpu.used_mib} explained by no process{extra}")
-
-
-def _rows(text: str, width: int) -> list[list[str]]:
-    rows = [[value.strip() for value in line.split(",")] for line in text.splitlines()]
-    return [row for row in rows if len(row) == width]
-
-
-def _whole(value: str) -> int | None:
-    return int(value) if _NUMBER.fullmatch(value) else None

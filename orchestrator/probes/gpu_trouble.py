@@ -6,100 +6,124 @@ Rule: a line is searched, never compared whole: it comes behind prefixes, and wr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.spans import Piece, Span, Value
 
 MAX_LINE = 4096
-_BUS = r"(?P<bus>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9])?)"
-_RELOAD = "reload the driver or reboot the host, once nothing uses the GPUs; what runs on them may go on until then"
+MAX_TROUBLES = 200
+"""That differ. A host has fewer GPUs."""
 RESET = "drain the host and reset the GPU, or reboot"
+_BUS = r"(?P<bus>(?:[0-9A-Fa-f]{3,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9])?)"
+_KERNEL_LOG = "look at the host's kernel log: dmesg | grep NVRM"
+
+ACTIONS = {
+    "Reset": RESET,
+    "Reboot": "drain the host and reboot it",
+    "Drain P2P": "let what runs on the GPU end, then ask again",
+    "Drain and Reset": RESET,
+}
+"""What the driver may ask for (`gpu_recovery_action`), and how that is done."""
+
+WAYS_OUT = {
+    "driver_library_mismatch": "reload the driver or reboot the host, once nothing uses the GPUs; what runs may go on "
+    "until then. In a container: give it the libraries of the host's version",
+    "gpu_fell_off_the_bus": "reboot the host; check power, temperature and the PCIe slot",
+    "gpu_lost": f"{RESET}; before that: dmesg | grep NVRM",
+    "gpu_unreadable": f"{_KERNEL_LOG}; then {RESET}",
+    "gpu_needs_reset": RESET,
+    "gpu_init_failed": f"{_KERNEL_LOG}; then {RESET}",
+    "inforom_corrupted": "the GPU works on; have it looked at by its vendor",
+    "no_devices": "check what the container was given: ls /dev/nvidia*; on the host: lspci | grep -i nvidia",
+    "bad_query_field": "leave that field out, or ask a newer driver",
+    "driver_not_loaded": "on the host: modprobe nvidia; dkms status; is the driver built for this kernel?",
+    "library_missing": "give the container the driver's libraries, of the host's version",
+    "no_permission": "allow the container the devices: lxc.cgroup2.devices.allow for /dev/nvidia*",
+    "devices_taken_away": "restart the container: its GPU devices were taken away, as by a reload of systemd",
+    "blocked_by_system": "on the host, check that the GPU is given to Linux and not held by another driver",
+    "nvidia_smi_missing": "install the driver's tools",
+    "not_supported": "this GPU, or the container, does not tell that; nothing is wrong",
+    "timed_out": f"nvidia-smi hangs: {_KERNEL_LOG}",
+    "nvml_failed": _KERNEL_LOG,
+}
+
+# NVML's return codes, by nvml.h.
+CODES = {
+    2: "bad_query_field",
+    3: "not_supported",
+    4: "no_permission",
+    6: "gpu_unreadable",
+    9: "driver_not_loaded",
+    10: "timed_out",
+    12: "library_missing",
+    15: "gpu_lost",
+    16: "gpu_needs_reset",
+    17: "blocked_by_system",
+    18: "driver_library_mismatch",
+}
 
 # The first that is found in a line decides.
-_SIGNS: tuple[tuple[str, str, str], ...] = (
+_SIGNS: tuple[tuple[str, str], ...] = (
     (
         "driver_library_mismatch",
-        r"[Dd]river/library version mismatch|[Dd]river and library versions? mismatch|LIB_RM_VERSION_MISMATCH",
-        _RELOAD,
+        r"driver.{1,5}library version mismatch|LibRmVersionMismatch|LIB_RM_VERSION_MISMATCH|NVML/RM version mismatch|"
+        r"API mismatch: (?:the )?client (?:has the version |\(version )(?P<library_version>[0-9.]{3,12}[0-9])",
     ),
-    (
-        "driver_library_mismatch",
-        r"API mismatch: (?:the )?client (?:has the version|\(?version) (?P<library_version>[0-9.]+)",
-        _RELOAD,
-    ),
-    ("gpu_fell_off_the_bus", rf"(?:GPU (?:at PCI:)?{_BUS}.{{0,80}})?[Ff]allen off the bus", RESET),
+    ("gpu_fell_off_the_bus", rf"(?:GPU (?:at PCI:)?{_BUS}.{{0,60}})?fallen off the bus"),
     (
         "gpu_lost",
-        rf"(?:[Uu]nable to determine the device handle for (?:GPU|gpu) ?(?:[0-9]+: )?{_BUS}: )?"
-        r"(?:GPU is lost|GPU_IS_LOST|GPU Lost)",
-        RESET,
+        rf"(?:device handle for gpu ?(?:[0-9]{{1,3}}: )?{_BUS}: )?(?:GPU is lost|GPU_IS_LOST|GPUIsLost|GPU Lost)",
     ),
+    ("gpu_needs_reset", rf"(?:device handle for gpu ?{_BUS}: )?(?:GPU requires reset|reset required|RESET_REQUIRED)"),
+    ("gpu_init_failed", rf"(?:GPU {_BUS}: )?(?:RmInitAdapter failed|rm_init_adapter\(?\)? failed)"),
+    ("inforom_corrupted", rf"infoROM is corrupted(?: at gpu {_BUS})?"),
     (
         "gpu_unreadable",
-        rf"[Uu]nable to determine the device handle for (?:GPU|gpu) ?(?:[0-9]+: )?{_BUS}: (?P<reason>[^.\n]{{1,80}})",
-        f"look at the host's kernel log (dmesg | grep NVRM), then: {RESET}",
+        rf"device handle for gpu ?(?:[0-9]{{1,3}}: )?{_BUS}: (?P<reason>[^.\n]{{1,80}})",
     ),
-    (
-        "no_devices",
-        r"No devices were found|no NVIDIA GPU device is present",
-        "check the container's devices: ls /dev/nvidia*",
-    ),
-    (
-        "bad_query_field",
-        r"Field \"(?P<field>[^\"\n]{1,80})\" is not a valid field to query",
-        "leave that field out, or ask a newer driver",
-    ),
-    (
-        "driver_not_loaded",
-        r"couldn't communicate with the NVIDIA driver|Driver Not Loaded|DRIVER_NOT_LOADED",
-        "on the host: modprobe nvidia; dkms status; is the driver built for this kernel?",
-    ),
+    ("no_devices", r"No devices were found|no NVIDIA GPU device is present|No NVIDIA GPU found"),
+    ("bad_query_field", r"Field \"(?P<field>[^\"\n]{1,80})\" is not a valid field to query"),
+    ("driver_not_loaded", r"couldn't communicate with the NVIDIA driver|driver[_ ]?not[_ ]?loaded"),
     (
         "library_missing",
-        r"couldn't find (?P<library>libnvidia-ml\.so\S*) library|NVML Shared Library Not Found|LIBRARY_NOT_FOUND"
-        r"|(?P<missing>libnvidia-ml\.so[.0-9]*): cannot open shared object file",
-        "give the container the driver's libraries, of the host's version",
+        r"couldn't find (?P<library>libnvidia-ml\.so\S{0,20}) library|NVML Shared Library Not Found|"
+        r"(?P<missing>libnvidia-ml\.so[.0-9]{0,20}): cannot open shared object file|NVMLError_LibraryNotFound",
     ),
     (
         "no_permission",
-        r"Failed to initialize NVML: Insufficient Permissions|NO_PERMISSION|"
-        r"nvidia\S*:? .{0,40}(?:Operation not permitted|Permission denied)",
-        "allow the container the devices: lxc.cgroup2.devices.allow for /dev/nvidia*",
+        r"Failed to initialize NVML: Insufficient Permissions|NVMLError_NoPermission|"
+        r"(?P<device>/dev/nvidia[\w-]{0,20})'?: (?:Operation not permitted|Permission denied)",
     ),
-    (
-        "devices_taken_away",
-        r"Failed to initialize NVML: Unknown Error",
-        "the container has lost its GPU devices (a reload of systemd on the host does that): restart the container",
-    ),
-    (
-        "blocked_by_system",
-        r"GPU access blocked by the operating system",
-        "on the host, check that the GPU is given to Linux and not held by another driver",
-    ),
+    ("devices_taken_away", r"Failed to initialize NVML: Unknown Error|NVMLError_Unknown"),
+    ("blocked_by_system", r"GPU access blocked by the operating system"),
     (
         "nvidia_smi_missing",
-        r"nvidia-smi: (?:command )?not found|nvidia-smi is not installed",
-        "install the driver's tools",
+        r"nvidia-smi'?: (?:command )?not found|nvidia-smi is not installed|\"nvidia-smi\": executable",
     ),
+    ("nvml_failed", r"NVML[^\n]{0,60}?\((?P<code>[0-9]{1,3})\)(?:: ?(?P<reason>[^\n]{1,80}))?"),
+    ("nvml_failed", r"NVML[^\n]{0,40}\b(?:error|code|ret(?:urn)?)[ :=]{1,3}(?P<code>[0-9]{1,3})\b"),
     (
         "nvml_failed",
-        r"NVML[^\n]{0,60}?\((?P<code>[0-9]{1,3})\): ?(?P<reason>[^\n]{1,80})",
-        "dmesg | grep NVRM, on the host",
-    ),
-    (
-        "nvml_failed",
-        r"(?:Failed to initialize NVML|NVMLError(?:_\w+)?|nvml error|[Ff]ailed to [a-z ]{0,40}NVML): ?"
+        r"(?:Failed to initialize NVML|NVMLError(?:_\w{1,40})?|nvml error|failed to [a-z ]{0,40}NVML): ?"
         r"(?P<reason>[^\n]{1,80})",
-        "dmesg | grep NVRM, on the host",
     ),
-)
-_COMPILED = tuple((kind, re.compile(pattern), way_out) for kind, pattern, way_out in _SIGNS)
+)  # fmt: skip
+_COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _SIGNS)
+_SAID_IN_WORDS = (4, 9, 12, 15, 16, 17, 18)
+_SAID_CODE = re.compile(r"NVML[^\n]{0,60}?\((?P<code>[0-9]{1,3})\)", re.IGNORECASE)
+_SOURCE = re.compile(r"^(?P<source>[A-Za-z][\w.-]{1,40})(?:\[[0-9]+\])?: ")
+_DETAILS = {
+    "library_version": re.compile(r"NVML library version: ?(?P<v>[0-9][0-9.]{0,14})", re.IGNORECASE),
+    "kernel_module_version": re.compile(r"kernel module has the version (?P<v>[0-9][0-9.]{0,12}[0-9])", re.IGNORECASE),
+}
+_UNNAMED_GPU = re.compile(rf"The NVIDIA GPU {_BUS}")
 
 
 def trouble_in(line: Piece) -> Finding | None:
     """What one line says is wrong; None: nothing that is known here."""
     text = line.text[:MAX_LINE]
-    for kind, pattern, way_out in _COMPILED:
+    for kind, pattern in _COMPILED:
         found = pattern.search(text)
         if found is None:
             continue
@@ -109,8 +133,75 @@ def trouble_in(line: Piece) -> Finding | None:
             if value
         }
         at = Span(line.start + found.start(), line.start + found.end())
-        return finding_at(line, kind, way_out, named, at)
+        if "code" in named and kind == "nvml_failed":
+            kind = CODES.get(int(str(named["code"].value)), kind)
+        elif (code := _code(text, line.start, kind, at)) is not None:
+            named["code"] = code
+        if source := _SOURCE.match(text):
+            named["source"] = Value(source[1], Span(line.start + source.start(1), line.start + source.end(1)))
+        return finding_at(line, kind, WAYS_OUT[kind], named, at)
     return None
+
+
+def _code(text: str, start: int, kind: str, at: Span) -> Value | None:
+    """NVML's number of what it said in words; as the line has it, else as nvml.h has it."""
+    if found := _SAID_CODE.search(text):
+        return Value(int(found["code"]), Span(start + found.start("code"), start + found.end("code")))
+    code = next((code for code, its_kind in CODES.items() if its_kind == kind and code in _SAID_IN_WORDS), None)
+    return None if code is None else Value(code, at)
+
+
+def details_in(line: Piece) -> dict[str, Value]:
+    """What a line adds to a trouble that another line tells."""
+    found = {name: pattern.search(line.text[:MAX_LINE]) for name, pattern in _DETAILS.items()}
+    return {
+        name: Value(detail["v"], Span(line.start + detail.start("v"), line.start + detail.end("v")))
+        for name, detail in found.items()
+        if detail
+    }
+
+
+def with_details(troubles: Iterable[Finding], details: Mapping[str, Value]) -> tuple[Finding, ...]:
+    """Each trouble once, however often it is said."""
+    kind = "driver_library_mismatch"
+    merged = [_with(trouble, details) if trouble.kind == kind else trouble for trouble in troubles]
+    first: dict[tuple[object, ...], Finding] = {}
+    for trouble in merged:
+        named = sorted((name, value.value) for name, value in trouble.named.items())
+        first.setdefault((trouble.kind, *named), trouble)
+    once = list(first.values())[:MAX_TROUBLES]
+    return tuple(trouble for number, trouble in enumerate(once) if not _said_before(trouble, once[:number]))
+
+
+def troubles_in(lines: Iterable[Piece]) -> tuple[Finding, ...]:
+    """With what the lines around each add."""
+    found: list[Finding] = []
+    details: dict[str, Value] = {}
+    gpu: Value | None = None
+    for line in lines:
+        details = {**details_in(line), **details}
+        if unnamed := _UNNAMED_GPU.search(line.text[:MAX_LINE]):
+            gpu = Value(unnamed["bus"], Span(line.start + unnamed.start("bus"), line.start + unnamed.end("bus")))
+        trouble = trouble_in(line)
+        if trouble is not None:
+            lacks = trouble.kind == "gpu_fell_off_the_bus" and "bus" not in trouble.named
+            found.append(_with(trouble, {"bus": gpu}) if lacks and gpu is not None else trouble)
+    return with_details(found, details)
+
+
+def _said_before(trouble: Finding, before: Iterable[Finding]) -> bool:
+    """It names nothing that an earlier one of its kind does not name too."""
+    mine = {name: value.value for name, value in trouble.named.items()}
+    return any(
+        mine.items() <= {name: value.value for name, value in other.named.items()}.items()
+        for other in before
+        if other.kind == trouble.kind
+    )
+
+
+def _with(trouble: Finding, more: Mapping[str, Value]) -> Finding:
+    named = {**more, **trouble.named}
+    return Finding(trouble.kind, trouble.said, named, trouble.way_out, spans=trouble.spans)
 
 
 def _number(text: str) -> str | int:

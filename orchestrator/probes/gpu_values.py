@@ -10,6 +10,8 @@ from typing import Literal
 
 Form = Literal["text", "whole", "mib", "percent", "celsius", "watt", "mhz", "switch", "reasons"]
 
+WITH_UNITS: tuple[Form, ...] = ("mib", "watt", "mhz", "percent")
+
 # Column -> (field of GpuFact, what stands in it).
 COLUMNS: dict[str, tuple[str, Form]] = {
     "index": ("index", "whole"),
@@ -125,6 +127,10 @@ def value_of(form: Form, text: str, unit: str | None = None) -> str | int | floa
         return int(found["number"])
     number = float(found["number"]) * factor
     return number if form == "watt" else round(number)
+
+
+def lacks_unit(text: str) -> bool:
+    return text[-1:].isdigit()
 
 
 def throttle_reasons(text: str) -> tuple[str, ...]:

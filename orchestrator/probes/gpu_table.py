@@ -1,0 +1,104 @@
+"""The table that plain `nvidia-smi` draws, row by row, whole or in pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.probes.finding import Finding, finding_at
+from orchestrator.probes.gpu_csv import FAULTY, GpuRow
+from orchestrator.probes.gpu_processes import DRIVER_OWN_MIB
+from orchestrator.probes.gpu_trouble import RESET
+from orchestrator.probes.gpu_values import Form, NotAValue, fault_in, value_of
+from orchestrator.probes.spans import Piece, Span, Value
+
+MAX_LINE = 1024
+_NAMED = re.compile(
+    r"(?P<index>[0-9]{1,3})  +(?P<name>[A-Z][^|]{1,60}?)  +(?:On|Off|N/A|WDDM|TCC|MCDM) *\| "
+    r"*(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])"
+)
+_VALUES = re.compile(
+    r"(?P<fan>[0-9]{1,3} ?%|N/A|ERR!) +(?P<temperature>[0-9]{1,3} ?C|N/A|ERR!) +(?P<state>P[0-9]{1,2}|N/A|ERR!) +"
+    r"(?P<power>[0-9]{1,4} ?W|N/A|ERR!|Unknown Error) */ *(?P<limit>[0-9]{1,4} ?W|N/A|ERR!) *\|? *"
+    r"(?P<used>[0-9]{1,7} ?Mi?B|N/A|ERR!) */ *(?P<total>[0-9]{1,7} ?Mi?B|N/A|ERR!)"
+    r"(?: *\| *(?P<busy>[0-9]{1,3} ?%|N/A|ERR!))?"
+)
+_NOBODY = re.compile(r"No running processes found")
+_GROUPS: dict[str, tuple[str, Form]] = {
+    "fan": ("fan_percent", "percent"),
+    "temperature": ("temperature_c", "celsius"),
+    "state": ("performance_state", "text"),
+    "power": ("power_w", "watt"),
+    "limit": ("power_limit_w", "watt"),
+    "used": ("memory_used_mib", "mib"),
+    "total": ("memory_total_mib", "mib"),
+    "busy": ("utilization_percent", "percent"),
+}
+
+
+def read_table(lines: Sequence[Piece]) -> tuple[tuple[GpuRow, ...], tuple[Finding, ...]]:
+    gpus: list[GpuRow] = []
+    findings: list[Finding] = []
+    named: tuple[dict[str, Any], dict[str, Span]] | None = None
+    nobody: Piece | None = None
+    for line in lines:
+        text = line.text[:MAX_LINE]
+        if row := _NAMED.search(text):
+            values = {"index": int(row["index"]), "name": row["name"], "bus": row["bus"]}
+            named = (values, {group: _span(line, row, group) for group in values})
+        elif row := _VALUES.search(text):
+            gpu, fault = _gpu(line, row, named)
+            named = None
+            gpus.append(gpu)
+            findings += [fault] if fault else []
+        elif _NOBODY.search(text):
+            nobody = line
+    return tuple(gpus), (*findings, *_held(gpus, nobody))
+
+
+def _gpu(
+    line: Piece, row: re.Match[str], named: tuple[dict[str, Any], dict[str, Span]] | None
+) -> tuple[GpuRow, Finding | None]:
+    values: dict[str, Any] = {"index": None, "name": None, "memory_used_mib": None, "memory_total_mib": None}
+    spans: dict[str, Span] = {}
+    if named is not None:
+        values.update(named[0])
+        spans.update(named[1])
+    fault: Piece | None = None
+    for group, (field, form) in _GROUPS.items():
+        if row[group] is None:
+            continue
+        try:
+            values[field], spans[field] = value_of(form, row[group]), _span(line, row, group)
+        except NotAValue:  # pragma: no cover - the pattern lets nothing else through
+            continue
+        if fault is None and fault_in(row[group]):
+            fault = line.cut(*row.span(group))
+    gpu = GpuRow(**values, spans=spans)
+    if fault is None:
+        return gpu, None
+    about: dict[str, Value] = {
+        name: Value(getattr(gpu, name), spans[name]) for name in ("index", "bus") if name in spans
+    }
+    gpu = replace(gpu, error=fault.text, spans={**spans, "error": fault.span})
+    return gpu, finding_at(line.strip(), FAULTY, RESET, about, fault.span)
+
+
+def _held(gpus: Sequence[GpuRow], nobody: Piece | None) -> Iterator[Finding]:
+    """Memory that no process of the table holds."""
+    for gpu in gpus if nobody is not None else ():
+        if nobody is not None and (gpu.memory_used_mib or 0) > DRIVER_OWN_MIB:
+            span = gpu.spans["memory_used_mib"]
+            yield finding_at(
+                nobody.strip(),
+                "memory_held_by_no_process",
+                "from inside a container others' processes are not seen: look on the host; what no process there holds "
+                "is freed by a reset of the GPU",
+                {"used_mib": Value(gpu.memory_used_mib, span)},
+            )
+
+
+def _span(line: Piece, found: re.Match[str], group: str) -> Span:
+    return Span(line.start + found.start(group), line.start + found.end(group))
