@@ -66,6 +66,7 @@ class TrainConfig:
     batch: int
     accumulation: int
     recompute: bool
+    pack: bool
     anchors: int
     length_buckets: int
     learning_rate: float

@@ -27,7 +27,7 @@ class Batch:
     step: int
     """The optimiser step it is for; `train.accumulation` batches of each replica make one."""
     rows: List[int]
-    """Which sequences these are."""
+    """Which documents these are, in their order: those of a packed row follow one another."""
     token_count: int
     """Without padding."""
     tokens: Tensor
@@ -86,11 +86,11 @@ class Course:
 
 def make_batch(number: int, prepared: Prepared, config: Config, step: int = 0) -> Batch:
     """number: from 1, over the whole run."""
-    rows = rows_of_batch(number, config.train.batch, prepared.chapters, config.seed)
-    longest = int(prepared.rows.lengths[rows].max())
+    drawn = rows_of_batch(number, config.train.batch, prepared.chapters, config.seed)
+    packs = [[row] if prepared.packs is None else prepared.packs[row] for row in drawn]
+    longest = max(int(prepared.rows.lengths[pack].sum()) for pack in packs)
     width = bucket_of(longest, length_buckets(prepared.width, config.train.length_buckets))
-    tokens, learned, length = prepared.rows.batch(rows, width=width, fill=prepared.vocabulary.end_id)
-    document = torch.where(torch.arange(tokens.shape[1]) < length[:, None], 0, PADDING)
+    tokens, learned, document = prepared.rows.batch(packs, width=width, fill=prepared.vocabulary.end_id)
     anchors, kept = choose_anchors(document, learned, config.train.anchors, _chance(config.seed, number, 2))
     positions = document_positions(document)
     device = prepared.target.embed.weight.device
@@ -98,8 +98,8 @@ def make_batch(number: int, prepared: Prepared, config: Config, step: int = 0) -
     features = prepared.target.features(tokens, None if positions is None else positions.to(device))
     return Batch(
         step,
-        rows,
-        int(length.sum()),
+        [row for pack in packs for row in pack],
+        int((document != PADDING).sum()),
         tokens,
         document.to(device),
         learned.to(device),

@@ -1,7 +1,8 @@
 """Which row comes when, over the whole run: the data cursor.
 
 Rule: a function of the seed and of how many rows there were when. Every row is met once a round. When data grows, what
-the running round had not met yet and the new rows come first; then rounds over all of it.
+the running round had not met yet and the new rows come first; then rounds over all of it. Where documents are packed
+(packing.py) a row here is a pack.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from config import Config
 from data import read_data
 from dataset import question_length
 from order import Chapters, grow
+from packing import Packs, pack_rows
 from progress import Progress
 from rows import Rows, RowWriter, open_rows
 from stopping import StopRequest
@@ -52,6 +53,8 @@ class Prepared:
     """Samples of the given data that are not trained on; None when the text was made here."""
     weights: Path = Path()
     """The target's own folder."""
+    packs: Optional[Packs] = None
+    """Which documents share a row; None: each has one of its own."""
 
 
 def prepare(
@@ -80,6 +83,13 @@ def prepare(
     weights = Path(spec.model) if spec.model else final
     target = Target(load_model(weights, device), config.drafter.layers)
     rows = open_rows(sorted(final.glob("rows-*")))
+    width = config.text.tokens if spec.data is None else config.data.max_tokens
+    packs = None
+    if config.train.pack:
+        target.check_isolation()
+        packs = pack_rows(rows, width)
+        share = int(rows.lengths.clamp(max=width).sum()) / (len(packs) * width)
+        progress.say(f"packed: {len(rows)} documents in {len(packs)} rows of {width} tokens, {share:.0%} filled")
     return Prepared(
         final,
         target,
@@ -88,11 +98,12 @@ def prepare(
         grow(
             resumed.chapters if resumed else (),
             met=resumed.batches_met * config.train.batch if resumed else 0,
-            rows=len(rows),
+            rows=len(rows if packs is None else packs),
         ),
-        config.text.tokens if spec.data is None else config.data.max_tokens,
+        width,
         None if spec.data is None else open_rows(sorted(final.glob("held-out-*"))),
         weights,
+        packs,
     )
 
 

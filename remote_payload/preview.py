@@ -34,7 +34,8 @@ def preview(config: Config, spec: contract.RunSpec) -> List[str]:
         placement.note,
         f"target: {parameters:,} parameters, {'from ' + spec.model if spec.model else 'made and trained here'}",
         f"drafter: {drafter_parameters(shape):,} parameters, {shape.layers} layers, reads layers {target.layer_ids}",
-        f"data: {spec.data or 'text made here'}, rows up to {longest} tokens",
+        f"data: {spec.data or 'text made here'}, rows up to {longest} tokens"
+        + (", several documents in each" if config.train.pack else ", a document each"),
         f"a batch: {config.train.batch} rows x {longest} context tokens, {config.train.anchors} blocks of "
         f"{config.block_size} = {queries} queries over {longest + queries} keys a row",
         f"a step: {config.train.accumulation * len(placement.drafters)} batches; {config.steps} steps",
@@ -113,6 +114,8 @@ def memory_bytes(
         "target": {
             "weights": target_parameters * width,
             "hidden states": features,
-            "activations": context * (8 * hidden + 3 * target.intermediate_size) * width,
+            "activations": context * (8 * hidden + 3 * target.intermediate_size) * width
+            # Packed, the target's attention needs a mask: bool, and as it is added to the scores.
+            + (context * longest * (1 + width) if config.train.pack else 0),
         },
     }

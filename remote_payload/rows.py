@@ -8,9 +8,10 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import torch
+from anchors import PADDING
 from torch import Tensor
 
 TOKENS = "tokens.int32"
@@ -33,30 +34,38 @@ class Rows:
         self._parts = list(parts)
         self.lengths = torch.cat([part.ends.diff(prepend=torch.zeros(1, dtype=torch.int64)) for part in parts])
         """[rows], in tokens."""
-        self._first_rows = [0]
+        self.part_starts = [0]
+        """The first row of each part, and behind them how many rows there are."""
         for part in parts:
-            self._first_rows.append(self._first_rows[-1] + len(part.ends))
+            self.part_starts.append(self.part_starts[-1] + len(part.ends))
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def read(self, row: int) -> Tuple[Tensor, Tensor]:
         """Token ids [T] int64 and learned [T] bool."""
-        number = next(i for i, first in enumerate(self._first_rows[1:]) if row < first)
-        part, inside = self._parts[number], row - self._first_rows[number]
+        number = next(i for i, first in enumerate(self.part_starts[1:]) if row < first)
+        part, inside = self._parts[number], row - self.part_starts[number]
         end = int(part.ends[inside])
         here = slice(end - int(self.lengths[row]), end)
         return part.tokens[here].long(), part.learned[here].bool()
 
-    def batch(self, rows: Iterable[int], *, width: int, fill: int) -> Tuple[Tensor, Tensor, Tensor]:
-        """Tokens [B, width], learned [B, width], length [B]; rows longer than `width` are cut."""
-        read = [self.read(row) for row in rows]
-        tokens = torch.full((len(read), width), fill)
-        learned = torch.zeros(len(read), width, dtype=torch.bool)
-        for place, (ids, marks) in enumerate(read):
-            tokens[place, : len(ids)] = ids[:width]
-            learned[place, : len(ids)] = marks[:width]
-        return tokens, learned, torch.tensor([min(len(ids), width) for ids, _ in read])
+    def batch(self, packs: Sequence[Sequence[int]], *, width: int, fill: int) -> Tuple[Tensor, Tensor, Tensor]:
+        """One row of the batch from each pack, its documents one after the other, cut at `width`.
+
+        Tokens [B, width], learned [B, width], document [B, width]: 0, 1, ... in each row, then PADDING.
+        """
+        tokens = torch.full((len(packs), width), fill)
+        learned = torch.zeros(len(packs), width, dtype=torch.bool)
+        document = torch.full((len(packs), width), PADDING)
+        for place, pack in enumerate(packs):
+            begin = 0
+            for number, row in enumerate(pack):
+                ids, marks = (part[: width - begin] for part in self.read(row))
+                here = slice(begin, begin + len(ids))
+                tokens[place, here], learned[place, here], document[place, here] = ids, marks, number
+                begin = here.stop
+        return tokens, learned, document
 
 
 class RowWriter:

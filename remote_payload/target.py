@@ -105,6 +105,20 @@ class Target:
             self.decoder(input_ids=tokens, position_ids=positions, use_cache=False)
         return self._select()
 
+    def check_isolation(self) -> None:
+        """Raises TargetError. Whether restarting positions keep documents apart is up to the model's own code."""
+        size = self.embed.weight.shape[0]
+        first, second = (torch.arange(begin, begin + 24, device=self.embed.weight.device) % size for begin in (1, 50))
+        positions = torch.arange(24, device=first.device).repeat(2)[None]
+        alone = self.features(second[None]).float()
+        packed = self.features(torch.cat([first, second])[None], positions)[:, 24:].float()
+        apart = float(((packed - alone).norm(dim=-1) / alone.norm(dim=-1)).mean())
+        if apart > (1e-3 if self.embed.weight.dtype == torch.float32 else 0.03):
+            raise TargetError(
+                f"this target looks across the documents of a packed row: a document's hidden states are {apart:.1%} "
+                f"off behind another one; set train.pack=false"
+            )
+
     @torch.no_grad()
     def advance(self, tokens: Tensor, cache: DynamicCache) -> Tuple[Tensor, Tensor]:
         """New tokens [B, T] after what the cache holds -> greedy next tokens [B, T], features [B, T, K*H]."""

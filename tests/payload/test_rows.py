@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from anchors import PADDING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import RowWriter, open_rows, rows_of
@@ -34,10 +35,10 @@ def test_rows_are_read_as_written_and_keep_their_numbers(parts, tmp_path_factory
         assert list(zip(tokens.tolist(), learned.tolist(), strict=True)) == row
 
 
-def test_a_batch_is_filled_and_cut():
-    rows = rows_of([([1, 2, 3, 4], [False, True, True, True]), ([5], [True])])
-    tokens, learned, length = rows.batch([1, 0], width=3, fill=9)
-    assert tokens.tolist() == [[5, 9, 9], [1, 2, 3]]
-    assert learned.tolist() == [[True, False, False], [False, True, True]]
-    assert length.tolist() == [1, 3]
+def test_a_batch_is_filled_and_cut_and_its_documents_numbered():
+    rows = rows_of([([1, 2, 3, 4], [False, True, True, True]), ([5], [True]), ([6, 7], [True, False])])
+    tokens, learned, document = rows.batch([[1], [0], [1, 2]], width=3, fill=9)
+    assert tokens.tolist() == [[5, 9, 9], [1, 2, 3], [5, 6, 7]]
+    assert learned.tolist() == [[True, False, False], [False, True, True], [True, True, False]]
+    assert document.tolist() == [[0, PADDING, PADDING], [0, 0, 0], [0, 1, 1]]
     assert tokens.dtype == torch.int64

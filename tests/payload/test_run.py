@@ -98,6 +98,18 @@ def test_accumulated_steps_resume_bit_for_bit_too(tmp_path, monkeypatch):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_packed_documents_train_and_resume_bit_for_bit(tmp_path, monkeypatch, capsys):
+    changes = {"train__pack": True, "steps": 3, "checkpoint__every_steps": 1, "checkpoint__keep": 3}
+    # Few of the made documents are short: rows of two need a wider row than a document may be.
+    changes |= {"text__prompt_tokens": 4, "text__regenerate": False}
+    assert start(tmp_path / "whole", monkeypatch, **changes) == contract.EXIT_OK
+    assert re.search(r"packed: \d+ documents in \d+ rows of 48 tokens, \d+% filled", capsys.readouterr().out)
+    half = tmp_path / "whole" / contract.CHECKPOINTS / "step-1"
+    assert start(tmp_path / "resumed", monkeypatch, resume_from=str(half), **changes) == contract.EXIT_OK
+    one, two = (load_file(tmp_path / run / contract.CHECKPOINTS / "step-3" / WEIGHTS) for run in ("whole", "resumed"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
 def test_resuming_as_another_run_is_refused(whole_run, tmp_path, monkeypatch, capsys):
     half = whole_run / contract.CHECKPOINTS / "step-2"
     code = start(tmp_path / "other", monkeypatch, resume_from=str(half), train__anchors=3)

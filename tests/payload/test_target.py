@@ -76,6 +76,26 @@ def test_a_target_that_turns_otherwise_is_refused():
         Target(make("qwen3", num_hidden_layers=4), 2)
 
 
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe", "llama"])
+def test_a_packed_rows_documents_have_the_hidden_states_they_have_alone(family):
+    target = Target(make(family), 2)
+    target.check_isolation()
+    parts = [
+        torch.randint(300, (1, length), generator=torch.Generator().manual_seed(length)) for length in (5, 1, 9, 4)
+    ]
+    positions = torch.cat([torch.arange(part.shape[1]) for part in parts])[None]
+    packed = target.features(torch.cat(parts, dim=1), positions)
+    torch.testing.assert_close(packed, torch.cat([target.features(part) for part in parts], dim=1))
+
+
+def test_a_target_that_looks_across_documents_is_refused():
+    target = Target(make("qwen3"), 2)
+    plain = target.decoder.forward
+    target.decoder.forward = lambda position_ids=None, **given: plain(**given)
+    with pytest.raises(TargetError, match=r"looks across the documents of a packed row.*train\.pack=false"):
+        target.check_isolation()
+
+
 def test_the_mask_is_the_first_row_no_token_has_and_a_full_vocabulary_is_refused(tmp_path):
     vocabulary = train_vocabulary(["some text"], 270)
     vocabulary.tokenizer.mask_token = None
