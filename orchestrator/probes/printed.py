@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from orchestrator.probes.spans import Located, Span
 
 MAX_LINE_CHARS = 1024
 """Of a longer line only the beginning is read."""
@@ -76,10 +78,14 @@ class Rate:
     per_device: bool = False
     printed: str = ""
     """As it was printed (`2.88s/it`); empty: found from how the steps advance."""
+    place: Span | None = field(default=None, compare=False, repr=False)
+    """Of `printed`, in the line."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Located):
+    """Its spans are in the line."""
+
     step: int | None = None
     total_steps: int | None = None
     loss: float | None = None
@@ -133,6 +139,10 @@ _ETA = re.compile(
     r"(?:(?P<clock>\d{1,6}:\d\d(?::\d\d)?)"
     rf"|(?P<words>(?:\d{{1,9}}(?:\.\d+)?{_GAP}(?:hours?|h|minutes?|min|m|seconds?|sec|s)\b,?{_GAP}){{1,3}}))"
 )
+# `Epoch: [0][511/1736]`: epoch, step within it.
+_EPOCH_STEP = re.compile(
+    r"\bepoch:? {0,3}\[ {0,6}\d{1,6}(?:/\d{1,6})?\] {0,3}\[ {0,8}(?P<step>\d{1,15})/(?P<total>\d{1,15})\]"
+)
 _DURATION_WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([hms])")
 # `[... timer.py] 0/3, RunningAvgSamplesPerSec=...`: epoch/step.
 _DEEPSPEED = re.compile(r"\] \d+/(?P<step>\d{1,15}), runningavgsamplespersec=")
@@ -150,8 +160,8 @@ def read_line(line: str) -> Reading | None:
     """`line` holds no control sequences and no line ends. None: it tells of no progress."""
     line = line[:MAX_LINE_CHARS]
     lower = line.lower()
-    if len(lower) != len(line):
-        line = lower  # a few letters change their length: what was printed is then said in lower case
+    if len(lower) != len(line):  # a few letters change their length
+        lower = "".join([small if len(small := letter.lower()) == 1 else letter for letter in line])
     has_bar = _has(lower, _SAYS_BAR)
     if not (has_bar or _has(lower, _SAYS_STEP + _SAYS_LOSS + _SAYS_UNIT + _SAYS_NAMED)):
         return None
@@ -172,6 +182,7 @@ def read_line(line: str) -> Reading | None:
         rates=_best_first([*reading.rates, *bar.rates]),
         eta_s=reading.eta_s if reading.eta_s is not None else bar.eta_s,
         is_bar=True,
+        spans={**({"eta_s": bar.spans["eta_s"]} if named and "eta_s" in bar.spans else bar.spans), **reading.spans},
     )
 
 
@@ -186,11 +197,12 @@ def _is_other_bar(lower: str) -> bool:
 
 def _special(line: str, lower: str) -> Reading | None:
     if run := _TINYGRAD.match(lower):
-        time = _rate_of_time(run["value"], 1.0, f"{run['value']} s/it")
-        return Reading(_whole(run["step"]), None, _float(run["loss"]), (time,) if time else ())
+        time = _rate_of_time(run["value"], 1.0, f"{run['value']} s/it", _span(run, "value"))
+        spans = {"step": _span(run, "step"), "loss": _span(run, "loss")}
+        return Reading(_whole(run["step"]), None, _float(run["loss"]), (time,) if time else (), spans=spans)
     if timer := _DEEPSPEED.search(lower):
         reading = _measurements(line, " " * timer.end("step") + lower[timer.end("step") :]) or Reading()
-        return replace(reading, step=_whole(timer["step"]))
+        return replace(reading, step=_whole(timer["step"]), spans={**reading.spans, "step": _span(timer, "step")})
     return None
 
 
@@ -206,43 +218,60 @@ def _bar(line: str, lower: str) -> tuple[Reading | None, str]:
     rate = None
     if found["rate"]:
         printed = line[found.start("rate") : found.end("unit")]
+        place = Span(found.start("rate"), found.end("unit"))
         if unit.startswith("s/"):
-            rate = _rate_of_time(found["rate"], 1.0, printed)
+            rate = _rate_of_time(found["rate"], 1.0, printed, place)
         else:
-            rate = _rate(found["rate"], found["scale"], _counted(unit[:-2]), False, printed)
+            rate = _rate(found["rate"], found["scale"], _counted(unit[:-2]), False, printed, place)
     clock = found["left"]
+    step = "step" if found["step"] else "bare"
     reading = Reading(
         step=_whole(found["step"] or found["bare"]),
         total_steps=_whole(found["total"]),
         rates=(rate,) if rate else (),
         eta_s=_clock_s(clock) if clock and clock != "?" else None,
         is_bar=True,
+        spans={
+            "step": _span(found, step),
+            **({"total_steps": _span(found, "total")} if found["total"] else {}),
+            **({"eta_s": _span(found, "left")} if clock and clock != "?" else {}),
+        },
     )
     return reading, _blanked(lower, bars)
 
 
 def _measurements(line: str, lower: str) -> Reading | None:
     """What was understood is blanked before the next is looked for: `step 12 tokens/s 500` are not 12 tokens/s."""
-    step, total, rest = _step(lower) if _has(lower, _SAYS_STEP) else (None, None, lower)
+    spans: dict[str, Span] = {}
+    step, total, rest = _step(lower, spans) if _has(lower, (*_SAYS_STEP, "epoch")) else (None, None, lower)
     loss = None
     if "loss" in rest and (found := _LOSS.search(rest)):
         loss = _float(found["value"])
+        spans["loss"] = _span(found, "value")
         rest = _blanked(rest, [found])
     rates: list[Rate] = []
     if _has(rest, _SAYS_UNIT):
         rates, rest = _unit_rates(line, rest)
     rates += _named_rates(line, rest)
-    eta_s = _eta_s(lower) if _has(lower, _SAYS_ETA) else None
+    eta_s = _eta_s(lower, spans) if _has(lower, _SAYS_ETA) else None
     if total is None and loss is None and not rates and (step is None or not _ONLY_A_STEP.fullmatch(lower)):
         return None  # nothing, or a sentence that speaks of a step
-    return Reading(step, total, loss, _best_first(rates), eta_s)
+    return Reading(step, total, loss, _best_first(rates), eta_s, spans=spans)
 
 
-def _step(lower: str) -> tuple[int | None, int | None, str]:
+def _step(lower: str, spans: dict[str, Span]) -> tuple[int | None, int | None, str]:
     found = list(_STEP.finditer(lower))
+    if not found and "epoch" in lower:
+        found = list(_EPOCH_STEP.finditer(lower))
+        if found:
+            spans.update(step=_span(found[0], "step"), total_steps=_span(found[0], "total"))
+            return _whole(found[0]["step"]), _whole(found[0]["total"]), _blanked(lower, found)
     if not found:
         return None, None, lower
     best = min(found, key=lambda match: STEP_NAMES.index(match["name"]))
+    spans["step"] = _span(best, "step")
+    if best["total"]:
+        spans["total_steps"] = _span(best, "total")
     return _whole(best["step"]), _whole(best["total"]), _blanked(lower, found)
 
 
@@ -253,12 +282,13 @@ def _unit_rates(line: str, lower: str) -> tuple[list[Rate], str]:
         before = found["before"]
         if found["follows"] and before and before not in SPEED_WORDS:
             continue  # `lr 0.1 tok/s 500`: the number in front belongs to the name before it
-        printed = line[found.start("value") : found.start("follows") if found["follows"] else found.end()]
-        rates.append(_rate(found["value"], found["scale"], _counted(found["counted"]), bool(found["device"]), printed))
+        place = Span(found.start("value"), found.start("follows") if found["follows"] else found.end())
+        of_one, printed = bool(found["device"]), place.of(line)
+        rates.append(_rate(found["value"], found["scale"], _counted(found["counted"]), of_one, printed, place))
         taken.append(found)
     for found in _UNIT_TIME.finditer(lower):
-        printed = line[found.start() : found.end()]
-        rates.append(_rate_of_time(found["value"], 1e-3 if found["milli"] else 1.0, printed))
+        place = Span(*found.span())
+        rates.append(_rate_of_time(found["value"], 1e-3 if found["milli"] else 1.0, place.of(line), place))
         taken.append(found)
     return [rate for rate in rates if rate is not None], _blanked(lower, taken)
 
@@ -267,20 +297,20 @@ def _named_rates(line: str, lower: str) -> list[Rate]:
     rates: list[Rate | None] = []
     if _has(lower, _SAYS_UNIT):
         for found in _NAMED_BY_UNIT.finditer(lower):
-            printed = line[found.start() : found.end()]
-            of_one = bool(found["device"])
-            rates.append(_rate(found["value"], found["scale"], _counted(found["counted"]), of_one, printed))
+            place, of_one = Span(*found.span()), bool(found["device"])
+            counted = _counted(found["counted"])
+            rates.append(_rate(found["value"], found["scale"], counted, of_one, place.of(line), place))
     if _has(lower, _SAYS_NAMED):
         for pattern, counted, of_one in _NAMED:
             if named := pattern.search(lower):
-                printed = line[named.start() : named.end()]
-                rates.append(_rate(named["value"], named["scale"], counted, of_one, printed))
+                place = Span(*named.span())
+                rates.append(_rate(named["value"], named["scale"], counted, of_one, place.of(line), place))
                 lower = _blanked(lower, [named])
     if _has(lower, _SAYS_TIME) and (took := _NAMED_TIME.search(lower)):
         unit = took["unit"] or took["name_unit"] or _unit_in_name(took["name"])
         if unit:
-            printed = line[took.start() : took.end()]
-            rates.append(_rate_of_time(took["value"], 1e-3 if unit == "ms" else 1.0, printed))
+            place = Span(*took.span())
+            rates.append(_rate_of_time(took["value"], 1e-3 if unit == "ms" else 1.0, place.of(line), place))
     return [rate for rate in rates if rate is not None]
 
 
@@ -302,25 +332,26 @@ def _best_first(rates: list[Rate]) -> tuple[Rate, ...]:
     return tuple(first[kind] for kind in COUNTED if kind in first)
 
 
-def _rate(value: str, scale: str | None, counted: str, per_device: bool, printed: str) -> Rate | None:
+def _rate(value: str, scale: str | None, counted: str, per_device: bool, printed: str, place: Span) -> Rate | None:
     number = _float(value)
     if number is None or not number < ABSURD:
         return None
-    return Rate(number * _SCALES[scale or ""], counted, per_device, " ".join(printed.split()))
+    return Rate(number * _SCALES[scale or ""], counted, per_device, " ".join(printed.split()), place)
 
 
-def _rate_of_time(value: str, unit_s: float, printed: str) -> Rate | None:
+def _rate_of_time(value: str, unit_s: float, printed: str, place: Span) -> Rate | None:
     """None for a time of 0, which is no time."""
     number = _float(value)
     if number is None or not math.isfinite(number) or number * unit_s < 1e-9:
         return None
-    return Rate(1 / (number * unit_s), ITERATIONS, False, " ".join(printed.split()))
+    return Rate(1 / (number * unit_s), ITERATIONS, False, " ".join(printed.split()), place)
 
 
-def _eta_s(lower: str) -> float | None:
+def _eta_s(lower: str, spans: dict[str, Span]) -> float | None:
     found = _ETA.search(lower)
     if found is None:
         return None
+    spans["eta_s"] = Span(*found.span())
     days = int(found["days"]) * 86400.0 if found["days"] else 0.0
     if found["clock"]:
         return days + _clock_s(found["clock"])
@@ -341,6 +372,10 @@ def _blanked(text: str, found: list[re.Match[str]]) -> str:
         start, end = match.span()
         text = text[:start] + ",".ljust(end - start) + text[end:]
     return text
+
+
+def _span(found: re.Match[str], group: str) -> Span:
+    return Span(*found.span(group))
 
 
 def _float(text: str) -> float | None:
