@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import re
 
-_SEQUENCE = re.compile(
+SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\n)|$)"  # OSC and other strings: titles; within one line
     r"|\x1b[ -/]*[0-~]"  # two-character sequences
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in one character
 )
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def plain_text(text: str) -> str:
     """Without escape sequences and control characters. Of a line that was overwritten (`\\r`), the last state.
     Bytes that were no UTF-8 become U+FFFD."""
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    text = SEQUENCE.sub("", text.replace("\r\n", "\n"))
     text = "\n".join(_last_state(line) for line in text.split("\n"))
-    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text))
+    return SURROGATE.sub("\ufffd", CONTROL.sub("", text))
 
 
 def plain_lines(text: str) -> list[str]:
     """Like plain_text, but every state of an overwritten line is a line: nothing is lost."""
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
-    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text)).split("\n")
+    text = SEQUENCE.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
+    return SURROGATE.sub("\ufffd", CONTROL.sub("", text)).split("\n")
 
 
 def one_line(text: str, limit: int = 200) -> str:

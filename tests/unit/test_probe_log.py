@@ -107,7 +107,7 @@ RuntimeError: inside
 def test_a_log_that_ends_within_a_traceback():
     text = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n'
     found = find_traceback(text)
-    assert found.text == text.strip() and found.exception == ""
+    assert found.text == text.strip() and found.exception is None
 
 
 def test_caret_lines_belong_to_it():
@@ -131,7 +131,7 @@ Traceback (most recent call last):
   File "threading.py", line 932, in _bootstrap_inner
     self.run()
 """
-    assert [found.exception for found in find_tracebacks(text)] == ["", ""]
+    assert [found.exception for found in find_tracebacks(text)] == [None, None]
 
 
 def test_no_traceback():

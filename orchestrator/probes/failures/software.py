@@ -1,0 +1,99 @@
+"""Failures of torch.compile, of imports, and of the training itself."""
+
+from __future__ import annotations
+
+from orchestrator.probes.failures.signature import Signature, signature
+
+SIGNATURES: tuple[Signature, ...] = (
+    signature(
+        "dynamo_fx_nested",
+        "symbolically trace a dynamo|dynamo-optimized function|symbolically trac",
+        r"using FX to (?:symbolically trace|torch\.jit\.trace) a dynamo-optimized"
+        r"|symbolically trac\w{1,5} a dynamo-optimized",
+    ),
+    signature(
+        "recompile_limit",
+        "recompile_limit|cache_size_limit|recompile limit|recompiles",
+        r"torch\._dynamo hit config\.(?P<setting>\w{0,40}(?:recompile_limit|cache_size_limit)) \((?P<limit>\d{1,9})\)"
+        r"|\b(?P<setting2>(?:accumulated_)?(?:recompile_limit"
+        r"|cache_size_limit)) (?:of (?P<limit2>\d{1,9}) )?(?:reached|exceeded|hit)"
+        r"|FailOnRecompileLimitHit|hit the recompile limit",
+        r"function: '?(?P<function>[^'\n(]{1,200})'? \((?P<file>[^:\n)]{1,300}):(?P<line_number>\d{1,7})\)",
+        r"last reason: (?P<reason>[^\n]{1,300})",
+        following=4,
+    ),
+    signature(
+        "eager_fallback",
+        "fall back|falling back|fallback|without torch.compile|suppress_errors|convert_frame|unoptimized",
+        r"(?:fall(?:ing)? ?back|fallback) to (?:the )?eager\b|flex_attention called without torch\.compile"
+        r"|WON'T CONVERT (?P<function>[^\n]{1,200})|will use an unfused implementation"
+        r"|materializ\w{1,6} the full scores matrix",
+    ),
+    signature(
+        "compile_failed",
+        "unsupported:|backendcompilerfailed|inductorerror|loweringexception|internaltorchdynamoerror"
+        "|torchruntimeerror|minifier|"
+        "compiled fx graphmodule "
+        "failed|cppcompileerror|tritonmissing|guardonDatadependent|compilationerror|subprocexception",
+        r"torch\._(?:dynamo|inductor)\.exc\.(?P<error>(?:Unsupported|BackendCompilerFailed|InductorError"
+        r"|LoweringException|InternalTorchDynamoError"
+        r"|TorchRuntimeError|CppCompileError|TritonMissing|UserError"
+        r"|UncapturedHigherOrderOpError)): ?(?P<message>[^\n]{0,300})"
+        r"|^(?P<error2>BackendCompilerFailed|InductorError|LoweringException|CppCompileError"
+        r"|SubprocException): (?P<message2>[^\n]{0,300})"
+        r"|Compiled Fx GraphModule failed|triton\.compiler\.errors\.(?P<error3>CompilationError)",
+        r"\] (?:\[\d{1,4}/\d{1,4}\] )?(?P<repro>/\S{1,400}minifier_launcher\.py)",
+        following=4,
+    ),
+    signature(
+        "triton_resources",
+        "out of resource|outofresources|no valid triton configs",
+        r"OutOfResources: out of resource: (?P<resource>[\w ]{1,40}), Required: (?P<required>\d{1,12}),? "
+        r"Hardware limit: ?(?P<hardware_limit>\d{1,12})"
+        r"|No valid triton configs|out of resource: ",
+    ),
+    signature(
+        "missing_library",
+        "cannot open shared object file|could not load library|not found (required by|unable to load any of",
+        r"(?P<library>[\w.+-]{1,120}\.so[\w.]{0,40}): cannot open shared object file"
+        r"|Could not load library (?P<library2>\S{1,120}?)\.(?: Error:|\s)"
+        r"|Unable to load any of \{(?P<library3>[^}\n]{1,200})\}",
+    ),
+    signature(
+        "abi_mismatch",
+        "undefined symbol|glibcxx|glibc_|numpy.dtype size changed|_array_api not found|symbol lookup error",
+        r"(?P<library>[^\s:']{1,300}\.so[\w.]{0,40}): (?:undefined symbol: ?(?P<symbol>\w{1,400})"
+        r"|version `(?P<version>[^'\n]{1,40})' not found)"
+        r"|/lib[^\s:]{1,200}: version `(?P<version2>[^'\n]{1,40})' not found|numpy\.dtype size changed"
+        r"|_ARRAY_API not found",
+        r"required by (?P<wanting>[^)\n]{1,300})",
+    ),
+    signature(
+        "import_error",
+        "no module named|cannot import name|importerror:",
+        r"ModuleNotFoundError: No module named '(?P<module>[^'\n]{1,200})'"
+        r"|ImportError: cannot import name '(?P<name>[^'\n]{1,200})' from (?:partially initialized module "
+        r")?'(?P<module2>[^'\n]{1,200})'"
+        r"|^ImportError: (?P<message>[^\n]{1,300})",
+        unless=r"\.so[\w.]*: (?:cannot open|undefined|version)|^\s*(?:raise|except)\b",
+    ),
+    signature(
+        "loss_scale_floor",
+        "loss scale already at minimum|minimum loss scale",
+        r"loss scale already at minimum|minimum loss scale reached",
+    ),
+    signature(
+        "skipped_steps",
+        "overflow|skipping step|found inf|gradient overflow",
+        r"OVERFLOW!.{0,60}skipping step|Gradient overflow\. +Skipping step",
+        r"Rank (?P<rank>\d{1,6}) skipping",
+        r"attempted loss scale: (?P<attempted_scale>[\d.]{1,24}), reducing to (?P<scale>[\d.]{1,24}\d)",
+        r"reducing loss scale to (?P<scale>[\d.e+]{1,24}\d)",
+    ),
+    signature(
+        "divergence",
+        "nan",
+        r"\bloss(?: is|:|=|'?: ?'?)? ?(?:is )?nan\b(?!['\"]?\w)|loss is (?:nan|inf)|(?:nan"
+        r"|inf) loss (?:encountered|detected|at)|nan (?:encountered|detected) in (?:the )?loss",
+    ),
+)

@@ -1,0 +1,142 @@
+"""Failures that the kernel, the shell, libc and the file system tell of."""
+
+from __future__ import annotations
+
+from orchestrator.probes.failures.signature import Signature, signature
+
+_KB = r"[\d, ]{1,24}"
+SIGNATURES: tuple[Signature, ...] = (
+    signature(
+        "host_oom_kill",
+        "killed process|kill process|oom-kill:|oom_kill|oom-killer|oom killer|oom-kill event|out-of-memory "
+        "handler|systemd-oomd",
+        r"(?:out of memory: |killed as a result "
+        r"|memory cgroup out of memory: )?kill(?:ed)? process (?P<pid>\d{1,9}),? "
+        r"\(?(?P<process>[^),\n]{1,64})\)?"
+        r"|oom-kill:constraint=(?P<constraint>\w{1,40})"
+        r"|(?P<process2>[^\s:\]]{1,64}) invoked oom-killer|detected (?P<count>\d{1,6}) oom[-_]kill event"
+        r"|killed by the (?:cgroup )?(?:out-of-memory handler|OOM killer)|systemd-oomd killed",
+        rf"total-vm: ?(?P<total_vm_kb>{_KB})kB",
+        rf"anon-rss: ?(?P<anon_rss_kb>{_KB})kB",
+        rf"file-rss: ?(?P<file_rss_kb>{_KB})kB",
+        rf"shmem-rss: ?(?P<shmem_rss_kb>{_KB})kB",
+        rf"pgtables: ?(?P<pgtables_kb>{_KB})kB",
+        r"UID: ?(?P<uid>\d{1,9})",
+        r"constraint=(?P<constraint>CONSTRAINT_\w{1,20})",
+        r"task=(?P<process>[^,\n]{1,64}),pid=(?P<pid>\d{1,9}),uid=(?P<uid>\d{1,9})",
+        r"task_memcg=(?P<memory_cgroup>[^,\n]{1,200})",
+    ),
+    signature(
+        "killed",
+        "killed",
+        r"^(?:[\w./~-]{1,200}: line \d{1,6}: +\d{1,9} |zsh: "
+        r"|\[\d{1,3}\][+-]? +(?:\d{1,9} )?)?killed\b(?!:)(?: +(?P<command>\S.{0,200}))?\s*$",
+        unless=r"killed by|killed process",
+    ),
+    signature(
+        "segfault",
+        "segmentation fault|segfault at|sigsegv",
+        r"(?P<process>[^\s\[\]]{1,64})\[(?P<pid>\d{1,9})\]: segfault at (?P<address>[\da-f]{1,16}) ip .{1,60} "
+        r"error \d{1,6}(?: in (?P<library>[^\[\s]{1,200}))?"
+        r"|(?:^|zsh: |\d |: |\[orch\].{0,80})segmentation fault(?: +\(core dumped\))?"
+        r"|caught signal 11 \(Segmentation fault"
+        r"|signal: segmentation fault|signal SIGSEGV|\*\*\* SIGSEGV|<Signals\.SIGSEGV|signal 11 \(SIGSEGV\)",
+        r"segmentation fault(?: +\(core dumped\))? {1,8}(?P<command>\S.{0,200})$",
+        r"worker \(pid\(?s?\)? (?P<pid>\d{1,9})\)",
+        unless=r"^Fatal Python error|^\s*#",
+    ),
+    signature(
+        "bus_error",
+        "bus error|sigbus",
+        r"(?:^|zsh: |\d |: |unexpected )bus error(?: +\(core dumped\))?|<Signals\.SIGBUS|signal 7 \(SIGBUS\)"
+        r"|signal SIGBUS|caught signal 7",
+        r"bus error(?: +\(core dumped\))? {1,8}(?P<command>(?!encountered)\S.{0,200})$",
+        r"worker \(pid\(?s?\)? (?P<pid>\d{1,9})\)",
+        r"(?P<shm>insufficient shared memory \(shm\)|out of shared memory)",
+        unless=r"^Fatal Python error",
+    ),
+    signature(
+        "illegal_instruction",
+        "illegal instruction|sigill",
+        r"(?:^|zsh: |\d |: )illegal (?:hardware )?instruction(?: +\(core dumped\))?|trap invalid opcode"
+        r"|<Signals\.SIGILL|signal 4 \(SIGILL\)",
+        unless=r"^Fatal Python error|cuda error",
+    ),
+    signature(
+        "fpe",
+        "floating point exception|sigfpe",
+        r"(?:^|zsh: |\d |: )floating point exception(?: +\(core dumped\))?|<Signals\.SIGFPE|signal 8 \(SIGFPE\)",
+        unless=r"^Fatal Python error",
+    ),
+    signature(
+        "memory_corruption",
+        "free():|malloc():|double free|corrupted|munmap_chunk|realloc():|invalid next size|stack smashing",
+        r"(?P<error>(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): [a-z][^\n]{1,80}"
+        r"|double free or corruption[^\n]{0,40}"
+        r"|corrupted (?:size vs\. prev_size|double-linked list)[^\n]{0,40}|\*\*\* stack smashing detected \*\*\*)",
+    ),
+    signature(
+        "aborted",
+        "aborted|sigabrt|terminate called",
+        r"(?:^|zsh: |\d )abort(?:ed)? *\(core dumped\)|^aborted\s*$|zsh: abort "
+        r"|terminate called after throwing an instance of '(?P<exception>[^'\n]{1,120})'"
+        r"|signal 6 \(SIGABRT\)|<Signals\.SIGABRT|\*\*\* SIGABRT",
+        r"what\(\): +(?P<what>[^\n]{1,300})",
+        following=2,
+        unless=r"^Fatal Python error",
+    ),
+    signature(
+        "data_worker_died",
+        "dataloader worker",
+        r"DataLoader worker \(pid\(?s?\)? ?(?P<pid>\d{1,9})[^)\n]{0,120}\) (?:is killed by signal: "
+        r"(?P<signal_name>[A-Za-z ]{1,40})|exited unexpectedly)",
+        r"(?P<shm>out of shared memory|insufficient shared memory)",
+        following=2,
+    ),
+    signature(
+        "shm_full",
+        "shared memory|/dev/shm|unable to write to file </torch|shm_open|unable to open shared memory|unable to mmap",
+        r"insufficient shared memory \(shm\)|unable to (?:write to|open) (?:file"
+        r"|shared memory object) </torch_[^>\n]{1,80}>[^\n]{0,80}(?:no space left|\(28\))"
+        r"|unable to mmap (?P<tried_bytes>\d{1,18} bytes) from file <[^>\n]{0,200}>: Cannot allocate memory"
+        r"|Error while creating shared memory segment (?P<path>[^\n]{1,120}?) \(size (?P<tried_bytes2>\d{1,18})"
+        r"|No space left on device[^\n]{0,80}'?/dev/shm|/dev/shm[^\n]{0,120}No space left on device"
+        r"|out of shared memory",
+    ),
+    signature(
+        "disk_full",
+        "no space left on device|errno 28|enospc|disk full|not enough disk space|os error 28",
+        r"No space left on device|\[Errno 28\]|ENOSPC|not enough (?:free )?disk space",
+        r"no space left on device[^\n]{0,12}: ?'(?P<path>[^'\n]{1,400})'",
+        r"'(?P<path>/[^'\n]{1,400})'[^\n]{0,40}No space left",
+        unless=r"/dev/shm|</torch_|inotify|shared memory",
+    ),
+    signature("disk_quota", "quota exceeded|errno 122", r"disk quota exceeded|\[Errno 122\]"),
+    signature(
+        "checkpoint_write",
+        "pytorchstreamwriter|inline_container|enforce fail at|unexpected pos|safetensorerror|error while "
+        "serializing|ioerror: write",
+        r"PytorchStreamWriter failed writing file (?P<record>[^\s:]{1,200})"
+        r"|unexpected pos (?P<position>\d{1,20}) vs (?P<wanted>\d{1,20})"
+        r"|inline_container\.cc[: ][^\n]{0,40}|Error while serializing: (?P<error>[^\n]{1,200})",
+        r"file write failed",
+        unless=r"failed reading|failed finding|reading zip archive",
+    ),
+    signature(
+        "io_error",
+        "input/output error|errno 5]|(5)|eio",
+        r"\[Errno 5\]|Input/output error|write\(\): fd (?P<fd>\d{1,6}) failed",
+        r"fd (?P<fd>\d{1,6}) failed",
+    ),
+    signature("read_only", "read-only file system|errno 30", r"\[Errno 30\]|read-only file system"),
+    signature("open_files", "too many open files|errno 24", r"\[Errno 24\]|too many open files|ancdata"),
+    signature(
+        "host_memory",
+        "can't allocate memory|memoryerror|cannot allocate memory|unable to allocate|bad_alloc|defaultcpuallocator",
+        r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|^MemoryError\b|\b_?ArrayMemoryError"
+        r"|Unable to allocate (?P<tried_bytes>[\d.]{1,20} ?[KMGTP]i?B)"
+        r"|\[Errno 12\]|OSError: .{0,40}Cannot allocate memory|std::bad_alloc",
+        r"you tried to allocate (?P<tried_bytes>\d{1,20} bytes)",
+        unless=r"unable to mmap|^\s*(?:raise|except)\b",
+    ),
+)

@@ -1,0 +1,170 @@
+"""A log of any size in one pass: what is worth reading of it, in bounded memory.
+
+Rule: cheap before exact. Lines of a training differ in their numbers only, so each shape of line is looked at once;
+what is kept goes through the same reader as a small log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+BLOCK_BYTES = 1024 * 1024
+BEFORE_BYTES, AFTER_BYTES = 16 * 1024, 16 * 1024
+"""Kept around a line that tells of something."""
+FIRST_BYTES, LAST_BYTES = 2 * 1024 * 1024, 2 * 1024 * 1024
+"""Of what is worth reading, so much of the begin and of the end is kept."""
+TAIL_BYTES = 256 * 1024
+MAX_LINE_BYTES = 1024 * 1024
+MAX_SHAPES = 20_000
+_DELETED = bytes(range(0x80, 0x100)) + b"0123456789 .,:+-/|%()[]<>#=\t'\"`_"
+_ENDS = bytes.maketrans(b"\r", b"\n")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A part of the log. start: in characters from its begin."""
+
+    start: int
+    data: bytes
+
+
+def bare(needle: str) -> bytes:
+    """As it stands in a shape."""
+    return needle.lower().encode().translate(None, _DELETED)
+
+
+class LogScan:
+    """Takes the log in pieces cut anywhere."""
+
+    def __init__(self, needles: Iterable[str]) -> None:
+        shapes = {bare(needle) for needle in needles}
+        # One that holds another is never needed.
+        self._needles = sorted(
+            (
+                needle
+                for needle in shapes
+                if len(needle) > 2 and not any(o != needle and o in needle for o in shapes if len(o) > 2)
+            ),
+            key=len,
+        )
+        self._harmless: set[bytes] = set()
+        self._pending = b""
+        self._context = b""
+        self._at = 0
+        self._chars = 0
+        self._wanted_end = 0
+        self._kept_end = 0
+        self._first: list[Kept] = []
+        self._first_bytes = 0
+        self._last: deque[Kept] = deque()
+        self._last_bytes = 0
+        self._tail: deque[Kept] = deque()
+        self._tail_bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        data = self._pending + data if self._pending else data
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not cut and len(data) > MAX_LINE_BYTES:
+            cut = _whole_characters(data)
+        self._pending = data[cut:]
+        if cut:
+            self._take(data[:cut])
+
+    def finish(self) -> tuple[list[Kept], list[Kept]]:
+        """(what tells of failures, the log's end), both in order; parts of the first touch or leave something out."""
+        if self._pending:
+            self._take(self._pending)
+            self._pending = b""
+        return [*self._first, *self._last], list(self._tail)
+
+    @property
+    def chars(self) -> int:
+        return self._chars
+
+    def _take(self, block: bytes) -> None:
+        begin, end = self._at, self._at + len(block)
+        base = begin - len(self._context)
+        buffer = self._context + block
+        for first, last in self._hits(block):
+            self._keep_until(buffer, base, min(self._wanted_end, begin + first))
+            wanted = max(self._kept_end, base, begin + first - BEFORE_BYTES)
+            if wanted > self._kept_end and wanted > 0:
+                line = buffer.find(b"\n", wanted - base, begin + first - base)
+                wanted = wanted if line == -1 else base + line + 1
+            self._kept_end = max(self._kept_end, wanted)
+            self._wanted_end = max(self._wanted_end, begin + last + AFTER_BYTES)
+            self._keep_until(buffer, base, min(self._wanted_end, begin + last))
+        self._keep_until(buffer, base, min(self._wanted_end, end))
+        chars = _chars(block)
+        self._tail.append(Kept(self._chars, block))
+        self._tail_bytes += len(block)
+        while self._tail_bytes - len(self._tail[0].data) >= TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft().data)
+        self._chars += chars
+        self._at = end
+        self._context = buffer[-BEFORE_BYTES:]
+
+    def _keep_until(self, buffer: bytes, base: int, end: int) -> None:
+        begin = max(self._kept_end, base)
+        if end <= begin:
+            return
+        data = buffer[begin - base : end - base]
+        before = self._at - base  # so many bytes of the buffer are of earlier blocks
+        at = begin - base
+        start = self._chars - _chars(buffer[at:before]) if at < before else self._chars + _chars(buffer[before:at])
+        self._kept_end = end
+        if self._first_bytes < FIRST_BYTES:
+            self._first.append(Kept(start, data))
+            self._first_bytes += len(data)
+            return
+        self._last.append(Kept(start, data))
+        self._last_bytes += len(data)
+        while self._last_bytes - len(self._last[0].data) >= LAST_BYTES:
+            self._last_bytes -= len(self._last.popleft().data)
+
+    def _hits(self, block: bytes) -> list[tuple[int, int]]:
+        """(begin, end) of the lines that tell of something; those close to each other as one."""
+        shapes = block.translate(_ENDS, _DELETED).split(b"\n")
+        fresh = set(shapes) - self._harmless
+        telling = set()
+        for shape in fresh:
+            if self._tells(shape):
+                telling.add(shape)
+            elif len(shape) < 4096:
+                self._harmless.add(shape)
+        if len(self._harmless) > MAX_SHAPES:
+            self._harmless.clear()
+        if not telling:
+            return []
+        hits: list[tuple[int, int]] = []
+        at = 0
+        for line, shape in zip(block.translate(_ENDS).split(b"\n"), shapes, strict=True):
+            end = at + len(line) + 1
+            if shape in telling:
+                if hits and at - hits[-1][1] < AFTER_BYTES:
+                    hits[-1] = (hits[-1][0], min(end, len(block)))
+                else:
+                    hits.append((at, min(end, len(block))))
+            at = end
+        return hits
+
+    def _tells(self, shape: bytes) -> bool:
+        lower = shape.lower()
+        return any(needle in lower for needle in self._needles)
+
+
+def _chars(data: bytes) -> int:
+    return len(data) if data.isascii() else len(data.decode("utf-8", "surrogateescape"))
+
+
+def _whole_characters(data: bytes) -> int:
+    """Where data can be cut without cutting a character."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            return len(data)
+        if byte >= 0xC0:
+            return len(data) - back
+    return len(data)

@@ -1,0 +1,89 @@
+"""What a terminal wrapped, joined again: rows copied from a pane, where one line of the log is several rows.
+
+Rule: a second source. A row that only looks full is joined beside what was read of the rows as they are, never instead;
+only a pane that shows itself as one (rows full to a width that panes have, or several of them) is believed more.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.probes.rows import Row, joined
+
+COMMON_WIDTHS = frozenset({80, 90, 100, 110, 120, 128, 132, 140, 150, 160, 170, 180, 190, 200, 220, 240, 250, 300})
+MIN_WIDTH, MAX_WIDTH = 40, 320
+MAX_JOINED = 64
+_BEGINS = re.compile(
+    r"\s*\[?(?:rank ?\d|[EWIF]\d{0,4} |\d{4}-\d\d-\d\d|\d\d:\d\d)"
+    r"|Traceback |\s*File \"|\s*\d{1,3}%\||\s*\{['\"]|\s*(?:step|iter(?:ation)?|epoch)\b"
+    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|Exception |\s*$|\s*[-=~^]{8}"
+    r"|\s*(?:During handling|The above exception)|[A-Za-z_][\w.]{2,80}(?:Error|Exception|Warning)\b"
+    r"|NCCL |\[\s*\d{1,8}\.\d{6}\]|\(\w",
+    re.IGNORECASE,
+)
+_PADDED = re.compile(r"(?<=\S) {24,}(?=\S)")
+
+
+@dataclass(frozen=True)
+class Pane:
+    rows: tuple[Row, ...]
+    is_sure: bool
+
+
+def joined_pane(rows: Sequence[Row]) -> Pane | None:
+    """None: nothing looks wrapped."""
+    padded = _squeezed(rows)
+    if padded is not None:
+        return Pane(padded, True)
+    widths = [width(row.text) for row in rows]
+    full = max(widths, default=0)
+    if not MIN_WIDTH <= full <= MAX_WIDTH:
+        return None
+    together: list[list[Row]] = []
+    joins = sum(
+        widths[index] == full and not _begins_anew(rows[index].text, rows[index + 1].text)
+        for index in range(len(rows) - 1)
+    )
+    if not joins:
+        return None
+    is_sure = full in COMMON_WIDTHS or joins > 1
+    open_ended = False
+    for row, row_width in zip(rows, widths, strict=True):
+        if open_ended and not _begins_anew(together[-1][-1].text, row.text) and len(together[-1]) < MAX_JOINED:
+            together[-1].append(row)
+        else:
+            together.append([row])
+        open_ended = row_width == full
+    return Pane(tuple([joined(each) for each in together]), is_sure)
+
+
+def _begins_anew(row: str, following: str) -> bool:
+    return _BEGINS.match(following) is not None or (row[:6] == following[:6] and bool(row[:6].strip()))
+
+
+def _squeezed(rows: Sequence[Row]) -> tuple[Row, ...] | None:
+    """Rows copied from a screen wider than their text: the blanks that fill it up stand in the middle of a word."""
+    if not any(" " * 24 in row.text and _PADDED.search(row.text) for row in rows):
+        return None
+    return tuple([_without_padding(row) for row in rows])
+
+
+def _without_padding(row: Row) -> Row:
+    parts, at = [], 0
+    for found in _PADDED.finditer(row.text):
+        parts.append(row.cut(at, found.start()))
+        at = found.end()
+    return joined([*parts, row.cut(at)]) if parts else row
+
+
+def width(text: str) -> int:
+    """Columns of a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
