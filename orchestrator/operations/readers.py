@@ -13,6 +13,7 @@ from orchestrator.probes.gpu_apps import read_apps
 from orchestrator.probes.gpu_csv import read_gpu_csv
 from orchestrator.probes.gpu_words import read_gpu_words
 from orchestrator.probes.gpu_xml import read_gpu_xml
+from orchestrator.probes.import_failure import read_import_failure
 from orchestrator.probes.log_reading import read_log
 from orchestrator.probes.pip_output import read_pip_output
 
@@ -28,6 +29,7 @@ class Reader:
 READERS: dict[str, Reader] = {
     "smi-csv": Reader(read_gpu_csv, "nvidia-smi --query-gpu=... --format=csv", read_gpu_csv),
     "log": Reader(read_log, "a training's log, a pane, a kernel log: progress, tracebacks, failures and their cause"),
+    "import": Reader(read_import_failure, "an import that failed: tracebacks, the dynamic linker's words, ldd"),
     "pip": Reader(read_pip_output, "pip, uv pip, conda: list, freeze, check, install, show, inspect"),
     "smi-apps": Reader(read_apps, "nvidia-smi --query-compute-apps=... --format=csv", read_apps),
     "smi-xml": Reader(read_gpu_xml, "nvidia-smi -q -x"),
