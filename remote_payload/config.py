@@ -118,6 +118,7 @@ class EvaluateConfig:
 class Config:
     seed: int
     device: str
+    engine: str
     threads: int
     steps: int
     block_size: int
@@ -142,6 +143,7 @@ MAY_BE_ZERO = {"seed", "train.warmup", "train.weight_decay"}
 MAY_CHANGE_ON_RESUME = (
     "steps",
     "device",
+    "engine",
     "threads",
     "compile.",
     "queue.",
@@ -282,6 +284,10 @@ def _check(config: Config, places: Mapping[str, str]) -> None:
                 raise refuse(f"{name}: {value} must be {'at least' if name in MAY_BE_ZERO else 'above'} 0")
     rules: List[Tuple[bool, str]] = [
         (config.device in ("auto", "cpu", "cuda"), f"device: {config.device!r} is none of auto, cpu, cuda"),
+        (
+            config.engine in ("auto", "threads", "processes"),
+            f"engine: {config.engine!r} is none of auto, threads, processes",
+        ),
         (config.block_size >= 2, f"block_size: {config.block_size} drafts nothing; write 2 or more"),
         (config.text.vocabulary >= 258, "text.vocabulary: 258 rows (256 bytes and two specials) are the least"),
         (

@@ -57,6 +57,25 @@ def choose_device(wanted: str, *, cuda_works: bool, gpu_node_exists: bool) -> to
     return torch.device("cpu")
 
 
+def choose_engine(wanted: str, placement: Placement) -> str:
+    """threads or processes. Raises DeviceError."""
+    roles = (*placement.targets, *placement.drafters)
+    own_gpus = placement.device.type == "cuda" and len(set(roles)) == len(roles)
+    if wanted == "processes" and placement.device.type == "cuda" and not own_gpus:
+        raise DeviceError("engine=processes gives each target and each drafter a GPU of its own, and there is one GPU")
+    if wanted == "auto":
+        return "processes" if own_gpus else "threads"
+    return wanted
+
+
+def alike(device: torch.device, *, targets: int, drafters: int) -> Placement:
+    """As a process of a run with one process a device sees it: whatever the others have, it calls it the same."""
+    note = (
+        f"{targets} target(s), {drafters} drafter(s), a process and a {'GPU' if device.type == 'cuda' else 'CPU'} each"
+    )
+    return Placement((device,) * targets, (device,) * drafters, note)
+
+
 def place(wanted: str, *, targets: int, drafters: int) -> Placement:
     """Raises DeviceError."""
     device = choose_device(wanted, cuda_works=torch.cuda.is_available(), gpu_node_exists=gpu_node_exists(GPU_NODE))

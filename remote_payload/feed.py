@@ -86,27 +86,25 @@ class Course:
 
 def make_batch(number: int, prepared: Prepared, config: Config, step: int = 0) -> Batch:
     """number: from 1, over the whole run."""
+    batch = plan_batch(number, prepared, config, step)
+    positions = document_positions(batch.document)
+    device = prepared.target.embed.weight.device
+    batch = batch.to(device)
+    features = prepared.target.features(batch.tokens, None if positions is None else positions.to(device))
+    return dataclasses.replace(batch, features=features)
+
+
+def plan_batch(number: int, prepared: Prepared, config: Config, step: int) -> Batch:
+    """All but the hidden states, on the CPU: whoever has the rows can make it, and need not be sent it."""
     drawn = rows_of_batch(number, config.train.batch, prepared.chapters, config.seed)
     packs = [[row] if prepared.packs is None else prepared.packs[row] for row in drawn]
     longest = max(int(prepared.rows.lengths[pack].sum()) for pack in packs)
     width = bucket_of(longest, length_buckets(prepared.width, config.train.length_buckets))
     tokens, learned, document = prepared.rows.batch(packs, width=width, fill=prepared.vocabulary.end_id)
     anchors, kept = choose_anchors(document, learned, config.train.anchors, _chance(config.seed, number, 2))
-    positions = document_positions(document)
-    device = prepared.target.embed.weight.device
-    tokens = tokens.to(device)
-    features = prepared.target.features(tokens, None if positions is None else positions.to(device))
-    return Batch(
-        step,
-        [row for pack in packs for row in pack],
-        int((document != PADDING).sum()),
-        tokens,
-        document.to(device),
-        learned.to(device),
-        anchors.to(device),
-        kept.to(device),
-        features,
-    )
+    rows = [row for pack in packs for row in pack]
+    count = int((document != PADDING).sum())
+    return Batch(step, rows, count, tokens, document, learned, anchors, kept, torch.empty(0))
 
 
 def document_positions(document: Tensor) -> Optional[Tensor]:
@@ -117,16 +115,57 @@ def document_positions(document: Tensor) -> Optional[Tensor]:
     return torch.arange(document.shape[1]) - starts
 
 
-class Feed:
+@dataclass(frozen=True)
+class Waits:
+    """Of all queues there are here, since the beginning."""
+
+    get_s: float
+    """Drafters waited for hidden states."""
+    put_s: float
+    """Targets waited for room."""
+    bytes_held: int
+
+
+class Queues:
+    """From each target to each drafter that is here."""
+
+    def __init__(self, drafters: int, targets: int, config: Config) -> None:
+        max_bytes = int(config.queue.max_mib * 2**20 / targets)
+        self.queues: List[List[ByteQueue[Batch]]] = [
+            [ByteQueue(max_bytes) for _ in range(targets)] for _ in range(drafters)
+        ]
+        """[replica][target]"""
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def close(self, wait_s: float) -> None:
+        raise NotImplementedError
+
+    def all_queues(self) -> List[ByteQueue[Batch]]:
+        return [queue for of_replica in self.queues for queue in of_replica]
+
+    def waits(self) -> Waits:
+        every = self.all_queues()
+        return Waits(
+            sum(queue.get_wait_s for queue in every),
+            sum(queue.put_wait_s for queue in every),
+            sum(queue.bytes_held for queue in every),
+        )
+
+    def target_peaks_mib(self) -> Optional[List[float]]:
+        """Peak memory of targets in other processes, where that is known."""
+        return None
+
+
+class Feed(Queues):
     """N target threads and M drafters: a queue from each to each, so that no order depends on who is faster."""
 
     def __init__(
         self, course: Course, targets: Sequence[Prepared], drafters: Sequence[torch.device], config: Config
     ) -> None:
         """targets: what each target thread works with; its `target` is run by that thread alone."""
-        max_bytes = int(config.queue.max_mib * 2**20 / len(targets))
-        self.queues: List[List[ByteQueue[Batch]]] = [[ByteQueue(max_bytes) for _ in targets] for _ in drafters]
-        """[replica][target]"""
+        super().__init__(len(drafters), len(targets), config)
         self._course, self._drafters, self._config = course, drafters, config
         self._threads = [
             threading.Thread(target=self._run, args=(number, prepared), name=f"target-{number}", daemon=True)
@@ -138,27 +177,10 @@ class Feed:
             thread.start()
 
     def close(self, wait_s: float) -> None:
-        for queue in self._all():
+        for queue in self.all_queues():
             queue.close()
         for thread in self._threads:
             thread.join(wait_s)
-
-    def _all(self) -> List[ByteQueue[Batch]]:
-        return [queue for of_replica in self.queues for queue in of_replica]
-
-    @property
-    def bytes_held(self) -> int:
-        return sum(queue.bytes_held for queue in self._all())
-
-    @property
-    def drafter_wait_s(self) -> float:
-        """A replica's, on average."""
-        return sum(queue.get_wait_s for queue in self._all()) / len(self.queues)
-
-    @property
-    def target_wait_s(self) -> float:
-        """A target's, on average."""
-        return sum(queue.put_wait_s for queue in self._all()) / len(self._threads)
 
     def _run(self, target: int, prepared: Prepared) -> None:
         torch.set_num_threads(self._config.threads)
@@ -173,7 +195,7 @@ class Feed:
         except Closed:
             return
         except BaseException as error:
-            for queue in self._all():
+            for queue in self.all_queues():
                 queue.close(error)
         else:
             for of_replica in self.queues:

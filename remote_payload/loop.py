@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import contract
 import torch
@@ -18,13 +18,16 @@ from checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from config import Config
 from devices import Placement
 from drafter import Drafter
-from feed import Course, Feed
+from feed import Course, Feed, Queues, Waits
 from forward import Ends, ends_on
+from handoff import Handoff
+from links import Links
 from meter import AcceptanceSince, PhaseTimes, mean_facts
 from optimise import NotANumber, TrainingError, check_gradients
 from plan import CompileItem, CompilePlan, compile_plan
 from prepare import Prepared, another_target
-from progress import Progress
+from progress import Progress, peak_memory_mib
+from rank_crew import RankCrew
 from sealing import EagerFallback, Recompiled, Seal
 from stopping import StopRequest
 from warmup import compile_all
@@ -42,8 +45,11 @@ def train_drafter(
     placement: Placement,
     progress: Progress,
     stop: StopRequest,
+    links: Optional[Links] = None,
 ) -> bool:
-    """True when all steps are done, False when stopped before; a checkpoint is saved either way.
+    """links: to the other processes of the run, where it has any; then this one's drafter is one of several.
+
+    True when all steps are done, False when stopped before; a checkpoint is saved either way.
 
     Raises TrainingError, and whatever went wrong in a target's or a replica's thread.
     """
@@ -53,21 +59,17 @@ def train_drafter(
         torch.set_rng_state(resumed.random_state)
         step = resumed.step
     first_step = step + 1
-    crew = Crew(make_replicas(config, prepared, drafter, resumed, placement), config.threads)
     seal = Seal(strict=config.compile.strict)
-    course = Course(
-        first_step=first_step,
-        last_step=config.steps,
-        batches_met=resumed.batches_met if resumed else 0,
-        parts=config.train.accumulation,
-        replicas=len(placement.drafters),
-        targets=len(placement.targets),
-    )
+    course = course_of(config, resumed, placement)
+    crew, feed = workers_of(config, prepared, drafter, resumed, placement, course, stop, links)
 
     phases, accepted = PhaseTimes(), AcceptanceSince()
 
     def save() -> None:
         crew.check_equal(step)
+        acceptance = mean([one for one in crew.gather(accepted.take()) if one is not None])
+        if not crew.leads:
+            return
         save_checkpoint(
             folder / contract.CHECKPOINTS,
             step=step,
@@ -78,13 +80,12 @@ def train_drafter(
             chapters=prepared.chapters,
             batches_met=course.met_after(step),
             keep=config.checkpoint.keep,
-            acceptance=accepted.take(),
+            acceptance=acceptance,
         )
 
     plan = compile_plan(config, prepared.width, [str(device) for device in placement.drafters])
     compile_before_workers(plan, crew, prepared, config, progress, stop)
     seal.close()
-    feed = Feed(course, targets_for(prepared, placement), placement.drafters, config)
     for replica, queues in zip(crew.replicas, feed.queues, strict=True):
         replica.queues = queues
     progress.start_training(step, config.steps)
@@ -93,12 +94,12 @@ def train_drafter(
     rows: List[int] = []
     try:
         drafter.train()
-        while step < config.steps and not stop.asked:
+        while step < config.steps and not crew.stop_asked(stop):
             now = step + 1
             with phases("learn"):  # waiting for batches, forward, backward
-                learned = crew.each(lambda replica, now=now: replica.learn(now, course))  # type: ignore[misc]
+                learned = crew.learn(now, course, seal)
             rows = [row for part in learned for row in part.rows]
-            accepted.add(part.outcome for part in learned)
+            accepted.add(part.outcome for part in learned if part.outcome is not None)
             with phases("average"):
                 crew.average_gradients()
             if now == first_step:
@@ -110,12 +111,16 @@ def train_drafter(
 
             loss = mean([part.loss for part in learned]) or 0.0
             progress.step(step, config.steps, sum(part.tokens for part in learned), loss)
-            if seal.look():
+            if any(part.compiled for part in learned):
                 progress.say(f"step {step}: compiled what was not planned: {seal.counts()}")
             if step % config.log.every_steps == 0 or step in (first_step, config.steps):
-                facts = line_facts(learned, gradient_norm, crew.replicas[0].optimisation.learning_rate, feed, began)
-                progress.line(step, config.steps, loss, {**facts, **phases.take(), **compile_facts(plan, seal)})
-                progress.compiled(compile_facts(plan, seal))
+                every = crew.gather(Shared.of(learned, feed, compile_facts(plan, seal)))
+                counts = add_counts(one.compiled for one in every)
+                facts = line_facts(every, course, time.monotonic() - began)
+                facts["gradient_norm"] = gradient_norm
+                facts["learning_rate"] = crew.replicas[0].optimisation.learning_rate
+                progress.line(step, config.steps, loss, {**facts, **phases.take(), **counts})
+                progress.compiled(counts)
             if step % config.checkpoint.every_steps == 0 and step < config.steps:
                 progress.phase("checkpointing")
                 save()
@@ -133,10 +138,54 @@ def train_drafter(
         feed.close(THREAD_END_S)
         crew.close()
 
-    progress.phase("stopping" if stop.asked else "checkpointing")
+    stopped = crew.stop_asked(stop)
+    progress.phase("stopping" if stopped else "checkpointing")
     save()
-    progress.say(f"checkpoint: {folder / contract.CHECKPOINTS / f'step-{step}'}")
-    return not stop.asked
+    if crew.leads:
+        progress.say(f"checkpoint: {folder / contract.CHECKPOINTS / f'step-{step}'}")
+    return not stopped
+
+
+def new_drafter(config: Config, prepared: Prepared, device: torch.device) -> Drafter:
+    """Untrained; the same in every process that makes it."""
+    shape = prepared.target.drafter_shape(intermediate_size=config.drafter.intermediate_size)
+    drafter: Drafter = Drafter(shape, seed=config.seed).to(device)
+    drafter.recompute = config.train.recompute
+    return drafter
+
+
+def course_of(config: Config, resumed: Optional[Checkpoint], placement: Placement) -> Course:
+    return Course(
+        first_step=(resumed.step if resumed else 0) + 1,
+        last_step=config.steps,
+        batches_met=resumed.batches_met if resumed else 0,
+        parts=config.train.accumulation,
+        replicas=len(placement.drafters),
+        targets=len(placement.targets),
+    )
+
+
+def workers_of(
+    config: Config,
+    prepared: Prepared,
+    drafter: Drafter,
+    resumed: Optional[Checkpoint],
+    placement: Placement,
+    course: Course,
+    stop: StopRequest,
+    links: Optional[Links],
+) -> Tuple[Crew, Queues]:
+    """Either engine's. With links: this process's replica, and what its targets send it."""
+    if links is None:
+        crew = Crew(make_replicas(config, prepared, drafter, resumed, placement), config.threads)
+        return crew, Feed(course, targets_for(prepared, placement), placement.drafters, config)
+    ends = ends_on(links.device, prepared.target)
+    replica = Replica(links.rank.index, drafter, ends, prepared.vocabulary.mask_id, config)
+    if resumed is not None:
+        replica.optimisation.load_state(resumed.optimisation)
+    width = drafter.shape.selected_layers * drafter.shape.hidden_size
+    features = torch.empty(0, width, dtype=ends.embed.weight.dtype, device=links.device)
+    return RankCrew(replica, links, config.threads, stop), Handoff(course, prepared, config, links, features)
 
 
 def make_replicas(
@@ -151,7 +200,9 @@ def make_replicas(
         own = drafter if number == 0 else copy.deepcopy(drafter).to(device)
         replica = Replica(number, own, ends[device], prepared.vocabulary.mask_id, config)
         if resumed is not None:
-            replica.optimisation.load_state(resumed.optimisation)
+            # An optimizer keeps the very tensors it is given: two that share them take every step twice.
+            own_state = resumed.optimisation if number == 0 else copy.deepcopy(resumed.optimisation)
+            replica.optimisation.load_state(own_state)
         replicas.append(replica)
     return replicas
 
@@ -175,22 +226,56 @@ def compile_before_workers(
     first_on = {str(one.device): one for one in reversed(crew.replicas)}
     drafters = {device: one.drafter for device, one in first_on.items()}
     ends = {device: one.ends for device, one in first_on.items()}
-    compile_all(plan, drafters, ends, prepared.vocabulary.mask_id, config, on_item)
+    crew.compile_in_turn(
+        lambda: compile_all(plan, drafters, ends, prepared.vocabulary.mask_id, config, on_item), progress
+    )
+    for number, counts in enumerate(crew.gather(compile_facts(plan, Seal(strict=False)))):
+        if counts and crew.leads:
+            progress.say(
+                f"compiled by process {number} of the drafters: {counts['compiles']} graphs, "
+                f"{counts['cache_hits']} found in the cache, {counts['cache_misses']} not"
+            )
 
 
 def compile_facts(plan: CompilePlan, seal: Seal) -> Dict[str, int]:
     return dataclasses.asdict(seal.counts()) if plan.items else {}
 
 
-def line_facts(
-    learned: List[Learned], gradient_norm: float, learning_rate: float, feed: Feed, began: float
-) -> Dict[str, Any]:
-    elapsed_s = max(time.monotonic() - began, 1e-9)
-    return {
-        **mean_facts([part.outcome for part in learned]),
-        "gradient_norm": gradient_norm,
-        "learning_rate": learning_rate,
-        "drafter_wait_share": feed.drafter_wait_s / elapsed_s,
-        "target_wait_share": feed.target_wait_s / elapsed_s,
-        "queue_bytes": feed.bytes_held,
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """What one process of drafters knows of its part, for a line of the log."""
+
+    outcomes: List[Dict[str, Any]]
+    waits: Waits
+    compiled: Dict[str, int]
+    drafter_peaks_mib: Optional[List[float]]
+    target_peaks_mib: Optional[List[float]]
+
+    @staticmethod
+    def of(learned: List[Learned], feed: Queues, compiled: Dict[str, int]) -> Shared:
+        """Waits for the devices."""
+        outcomes = [part.outcome.facts() for part in learned if part.outcome is not None]
+        return Shared(outcomes, feed.waits(), compiled, peak_memory_mib(), feed.target_peaks_mib())
+
+
+def line_facts(every: Sequence[Shared], course: Course, elapsed_s: float) -> Dict[str, Any]:
+    """Waits are those of a drafter and of a target on average, as shares of the time."""
+    elapsed_s = max(elapsed_s, 1e-9)
+    facts = {
+        **mean_facts([facts for one in every for facts in one.outcomes]),
+        "drafter_wait_share": sum(one.waits.get_s for one in every) / course.replicas / elapsed_s,
+        "target_wait_share": sum(one.waits.put_s for one in every) / course.targets / elapsed_s,
+        "queue_bytes": sum(one.waits.bytes_held for one in every),
     }
+    if every[0].target_peaks_mib is not None:  # of one process a device; in the devices' order
+        of_drafters = [peak for one in every for peak in one.drafter_peaks_mib or []]
+        facts["peak_memory_mib"] = [*every[0].target_peaks_mib, *of_drafters]
+    return facts
+
+
+def add_counts(every: Iterable[Dict[str, int]]) -> Dict[str, int]:
+    total: Dict[str, int] = {}
+    for counts in every:
+        for name, count in counts.items():
+            total[name] = total.get(name, 0) + count
+    return total

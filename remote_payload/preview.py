@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Tuple
 import contract
 import torch
 from config import Config, ConfigError
-from devices import place
+from devices import choose_engine, place
 from drafter import DrafterShape
 from export import expected_tensors
 from plan import compile_plan
@@ -30,8 +30,11 @@ def preview(config: Config, spec: contract.RunSpec) -> List[str]:
     shape = target.drafter_shape(intermediate_size=config.drafter.intermediate_size, check=False)
     longest = config.text.tokens if spec.data is None else config.data.max_tokens
     queries = config.train.anchors * config.block_size
+    engine = choose_engine(config.engine, placement)
+    how_many = len(placement.targets) + len(placement.drafters)
     lines = [
         placement.note,
+        f"engine: {engine}, " + (f"{how_many} processes" if engine == "processes" else "all in one process"),
         f"target: {parameters:,} parameters, {'from ' + spec.model if spec.model else 'made and trained here'}",
         f"drafter: {drafter_parameters(shape):,} parameters, {shape.layers} layers, reads layers {target.layer_ids}",
         f"data: {spec.data or 'text made here'}, rows up to {longest} tokens"
@@ -40,9 +43,12 @@ def preview(config: Config, spec: contract.RunSpec) -> List[str]:
         f"{config.block_size} = {queries} queries over {longest + queries} keys a row",
         f"a step: {config.train.accumulation * len(placement.drafters)} batches; {config.steps} steps",
     ]
-    items = compile_plan(config, longest, [str(device) for device in placement.drafters]).items
+    devices = placement.drafters[:1] if engine == "processes" else placement.drafters
+    items = compile_plan(config, longest, [str(device) for device in devices]).items
     lines.append(f"to compile, one after the other: {len(items) or 'nothing'}")
     lines += [f"  {item}" for item in items]
+    if items and engine == "processes" and len(placement.drafters) > 1:
+        lines.append("  by the first drafter; the others, for whom their own GPU is cuda:0 too, find it in the cache")
     sizes = memory_bytes(config, shape, parameters, target.config, longest=longest, on_cuda=on_cuda)
     for role, parts in sizes.items():
         listed = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())

@@ -33,16 +33,27 @@ class ByteQueue(Generic[Item]):
 
     def put(self, item: Item, size_bytes: int) -> None:
         """Raises Closed when nobody will take it."""
+        self.reserve(size_bytes)
+        self.fill(item, size_bytes)
+
+    def reserve(self, size_bytes: int) -> None:
+        """Room for an item that is still to come. Raises Closed when nobody will take it."""
         with self._changed:
             began = time.monotonic()
             self._changed.wait_for(
-                lambda: self._closed or not self._items or self.bytes_held + size_bytes <= self.max_bytes
+                lambda: self._closed or not self.bytes_held or self.bytes_held + size_bytes <= self.max_bytes
             )
             self.put_wait_s += time.monotonic() - began
             if self._closed:
                 raise Closed
-            self._items.append((item, size_bytes))
             self.bytes_held += size_bytes
+
+    def fill(self, item: Item, size_bytes: int) -> None:
+        """What room was reserved for. Raises Closed."""
+        with self._changed:
+            if self._closed:
+                raise Closed
+            self._items.append((item, size_bytes))
             self._changed.notify_all()
 
     def get(self) -> Item:

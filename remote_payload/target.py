@@ -128,6 +128,10 @@ class Target:
         best: Tensor = self.to_logits(out.last_hidden_state).argmax(-1)
         return best, self._select()
 
+    def forget_layers(self) -> None:
+        """From here on only `embed` and `to_logits` are of use: a drafter needs the memory of the rest."""
+        self.decoder.layers = nn.ModuleList()
+
     def _select(self) -> Tensor:
         chosen = torch.cat([self._taken[number] for number in self.layer_ids], dim=-1)
         self._taken.clear()

@@ -9,20 +9,27 @@ the process at once.
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import sys
 import traceback
 from argparse import Namespace
 from pathlib import Path
-from typing import List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence
 
 import contract
 from config import Config, ConfigError, differences_that_forbid_resume, resolve, to_yaml
 from progress import Progress
+from ranks import Rank, ranks_of
 from samples import DataError
 from start import find_run, layers_of, read_command_line, spec_of
 from stopping import StopAsked, StopRequest
+from supervisor import supervise
 from trackers import open_trackers
 from watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from links import Links, Member
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -34,10 +41,42 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     folder, spec = find_run(asked)
     progress = Progress(folder)
     progress.phase("loading")
-    try:
+
+    def work() -> int:
         config, places = resolve(*layers_of(asked, spec))
+        ranks = ranks_for(config, spec)
+        if ranks:
+            return supervise(config, places, spec, folder, ranks, progress, stop)
         with Watchdog(progress, config.watchdog):
             return run(config, places, spec, folder, progress, stop)
+
+    return answer_for(work, progress)
+
+
+def ranks_for(config: Config, spec: contract.RunSpec) -> List[Rank]:
+    """The processes of the engine `processes`; none of the engine `threads`. Raises ConfigError, DeviceError."""
+    if config.engine == "threads" or (config.engine == "auto" and config.device == "cpu"):
+        return []
+    if config.device == "cpu":
+        return ranks_of(spec.targets, spec.drafters, on_gpus=False)
+    from devices import choose_engine, place
+
+    placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
+    if choose_engine(config.engine, placement) == "threads":
+        return []
+    on_gpus = placement.device.type == "cuda"
+    return ranks_of(
+        len(placement.targets),
+        len(placement.drafters),
+        on_gpus=on_gpus,
+        visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
+    )
+
+
+def answer_for(work: Callable[[], int], progress: Progress) -> int:
+    """The exit code of whatever comes of it; what went wrong is in the log and in the status."""
+    try:
+        return work()
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr, flush=True)
         progress.phase("failed", f"configuration: {error}")
@@ -86,7 +125,9 @@ def run(
     folder: Path,
     progress: Progress,
     stop: StopRequest,
+    member: Optional[Member] = None,
 ) -> int:
+    """member: this is the leader of a run with one process a device; the others wait for what it prepares."""
     progress.say(f"run {spec.run_id} in {folder}")
     for line in settings_lines(config, places):
         progress.say(line)
@@ -98,18 +139,21 @@ def run(
     import torch
     from checkpoint import Checkpoint, load_checkpoint
     from data import data_facts
-    from devices import place
+    from devices import alike, place
     from drafter import Drafter
     from evaluate import evaluate
     from export import export
-    from loop import train_drafter
-    from prepare import prepare
+    from loop import new_drafter, train_drafter
+    from prepare import another_target, prepare
     from runtime import runtime_facts
 
     stop.leave_if_asked()
-    placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
+    if member is None:
+        placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
+    else:
+        placement = alike(member.device, targets=member.targets, drafters=member.drafters)
     progress.say(placement.note)
-    progress.runtime(runtime_facts(placement))
+    progress.runtime({**runtime_facts(placement), "engine": "threads" if member is None else "processes"})
     untested = fx_guard.untested(torch.__version__)
     if untested is not None:
         progress.warn(untested)
@@ -135,20 +179,28 @@ def run(
     )
     torch.set_num_threads(config.threads)
     progress.runtime({"data": data_facts(prepared.folder)})
-
-    shape = prepared.target.drafter_shape(intermediate_size=config.drafter.intermediate_size)
-    drafter = Drafter(shape, seed=config.seed).to(placement.drafters[0])
-    drafter.recompute = config.train.recompute
+    drafter = new_drafter(config, prepared, placement.drafters[0])
+    shape = drafter.shape
     untrained = Drafter(shape, seed=config.seed).to(placement.device)
     progress.say(
         f"drafter: {sum(p.numel() for p in drafter.parameters()):,} parameters, reads target layers "
         f"{prepared.target.layer_ids}, {len(prepared.rows)} rows"
     )
 
-    finished = train_drafter(config, folder, prepared, drafter, resumed, placement, progress, stop)
+    links: Optional[Links] = None
+    if member is not None:
+        prepared.target.forget_layers()
+        member.say_prepared()
+        links = member.join()
+        progress.runtime({"ranks": links.introduce()})
+    finished = train_drafter(config, folder, prepared, drafter, resumed, placement, progress, stop, links)
+    if links is not None:
+        links.close()
     try:
         if not finished:
             raise StopAsked
+        if member is not None:
+            prepared = dataclasses.replace(prepared, target=another_target(prepared, placement.device))
         # As it is served: in the target's own precision.
         drafter, untrained = (
             one.to(placement.device, prepared.target.embed.weight.dtype) for one in (drafter, untrained)

@@ -7,6 +7,7 @@ wrong in one of them is raised in the thread that asked.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar
 
@@ -17,9 +18,13 @@ from feed import Batch, Course
 from forward import Ends, step_loss
 from loss import BlockLoss
 from optimise import NotANumber, Optimisation
+from progress import Progress
 from queues import ByteQueue
+from sealing import Seal
+from stopping import StopRequest
 
 Result = TypeVar("Result")
+Word = TypeVar("Word")
 
 
 class ReplicasDiffer(RuntimeError):
@@ -33,8 +38,10 @@ class Learned:
     loss: float
     tokens: int
     rows: List[int]
-    outcome: BlockLoss
-    """Of the last batch."""
+    outcome: Optional[BlockLoss]
+    """Of the last batch. None: it is in another process."""
+    compiled: int = 0
+    """Graphs compiled since the last look that should have been compiled before."""
 
 
 class Replica:
@@ -78,6 +85,28 @@ class Crew:
             for one in (replicas if len(replicas) > 1 else [])
         ]
 
+    leads = True
+    """The records and the checkpoints are written here."""
+
+    def learn(self, step: int, course: Course, seal: Seal) -> List[Learned]:
+        """Every replica's share of a step, and what of it was compiled that should not have been.
+
+        Raises what went wrong in any of them, Recompiled too.
+        """
+        first, *others = self.each(lambda replica: replica.learn(step, course))
+        return [dataclasses.replace(first, compiled=seal.look()), *others]
+
+    def stop_asked(self, stop: StopRequest) -> bool:
+        """The same answer everywhere."""
+        return stop.asked
+
+    def gather(self, word: Word) -> List[Word]:
+        """What every process of drafters says."""
+        return [word]
+
+    def compile_in_turn(self, compile_own: Callable[[], None], progress: Progress) -> None:
+        compile_own()
+
     def each(self, work: Callable[[Replica], Result]) -> List[Result]:
         """In the order of the replicas. Raises what the first to fail raised, without waiting for the others."""
         if not self._workers:
@@ -103,18 +132,23 @@ class Crew:
 
     def check_equal(self, step: int) -> None:
         """Raises ReplicasDiffer."""
-        first, *others = (weight_sums(one.drafter) for one in self.replicas)
-        for number, sums in enumerate(others, start=1):
-            different = [name for name, value in sums.items() if value != first[name]]
-            if different:
-                raise ReplicasDiffer(
-                    f"after step {step} replica {number} differs from replica 0 in {len(different)} tensors: "
-                    f"{', '.join(different[:3])}"
-                )
+        compare_sums([weight_sums(one.drafter) for one in self.replicas], step)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.shutdown(wait=False, cancel_futures=True)
+
+
+def compare_sums(of_replicas: Sequence[Dict[str, int]], step: int) -> None:
+    """Raises ReplicasDiffer."""
+    first, *others = of_replicas
+    for number, sums in enumerate(others, start=1):
+        different = [name for name, value in sums.items() if value != first[name]]
+        if different:
+            raise ReplicasDiffer(
+                f"after step {step} replica {number} differs from replica 0 in {len(different)} tensors: "
+                f"{', '.join(different[:3])}"
+            )
 
 
 @torch.no_grad()

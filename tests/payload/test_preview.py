@@ -35,6 +35,15 @@ def test_every_drafter_takes_batches_of_its_own_and_holds_a_queue():
     assert (one[-1], two[-1]) == tuple(f"waiting between them: at most {size}.0 MiB" for size in (64, 128))
 
 
+def test_the_engine_is_said():
+    one, several = (
+        preview(tiny_config(device="cpu", engine=engine), contract.RunSpec("r", targets=2, drafters=1))
+        for engine in ("auto", "processes")
+    )
+    assert "engine: threads, all in one process" in one
+    assert "engine: processes, 3 processes" in several
+
+
 def test_memory_grows_with_what_needs_it():
     target, shape = tiny_target(), tiny_drafter(tiny_target()).shape
 

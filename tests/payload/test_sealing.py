@@ -16,6 +16,7 @@ from sealing import EagerFallback, Recompiled, Seal, compiled_or_fallback, fallb
 from stopping import StopAsked, StopRequest
 from tiny import tiny_config
 from torch._dynamo.utils import counters
+from workers import Crew
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_a_stop_is_obeyed_between_two_graphs(monkeypatch):
     stop = StopRequest()
     progress = SimpleNamespace(compiling=lambda done, total: heard.append((done, total)), say=lambda text: None)
     monkeypatch.setattr(loop, "compile_all", compile_all)
-    nobody = SimpleNamespace(replicas=[])
+    nobody = Crew([], 1)
     prepared = SimpleNamespace(vocabulary=SimpleNamespace(mask_id=0))
     with pytest.raises(StopAsked):
         loop.compile_before_workers(plan, nobody, prepared, tiny_config(), progress, stop)
