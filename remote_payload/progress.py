@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
 import contract
+from nvml import GpuSampler
 from trackers import Tracker, numbers_of
 
 STATUS_EVERY_S = 0.5
@@ -39,6 +40,7 @@ class Progress:
         self._last_line: Tuple[float, int] = (time.monotonic(), 0)
         self._tokens = 0
         self.trackers: List[Tracker] = []
+        self._sample_gpus = GpuSampler()
         self._runtime: Dict[str, Any] = {}
 
     def say(self, line: str) -> None:
@@ -122,6 +124,7 @@ class Progress:
             "tokens_per_s": rate,
             "tokens_per_s_window": self._status.tokens_per_s,
             "peak_memory_mib": peak_memory_mib(),
+            **self._sample_gpus(),
             **facts,
         }
         with (self.folder / contract.METRICS).open("a", encoding="utf-8") as stream:

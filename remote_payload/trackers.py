@@ -33,7 +33,7 @@ def numbers_of(record: Mapping[str, Any]) -> Dict[str, float]:
         if isinstance(value, (int, float)) and name not in ("time", "step"):
             found[name] = float(value)
         elif isinstance(value, list):
-            found.update({f"{name}/{place}": float(one) for place, one in enumerate(value, 1)})
+            found.update({f"{name}/{place}": float(one) for place, one in enumerate(value, 1) if one is not None})
     return found
 
 

@@ -14,6 +14,7 @@ import trackers
 from config import ConfigError
 from loss import block_loss
 from meter import AcceptanceSince, PhaseTimes, mean_facts
+from nvml import GpuSampler
 from progress import Progress
 from tiny import tiny_config
 from trackers import numbers_of, open_trackers
@@ -49,6 +50,60 @@ def test_a_record_has_the_rate_since_the_line_before_and_over_the_long_window(tm
     assert last["peak_memory_mib"] is None
     assert seen[-1][0] == 3
     assert seen[-1][1]["slot_accuracy/2"] == 0.25
+
+
+class Nvml(SimpleNamespace):
+    """A double of the module: two GPUs of three, the second of which tells no power."""
+
+    NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
+
+    def nvmlInit(self):
+        self.begun = True
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        assert self.begun
+        return {"GPU-a": 0, "GPU-c": 2}[uuid]
+
+    def nvmlDeviceGetUtilizationRates(self, gpu):
+        return SimpleNamespace(gpu=90 + gpu)
+
+    def nvmlDeviceGetMemoryInfo(self, gpu):
+        return SimpleNamespace(used=(gpu + 1) * 2**30)
+
+    def nvmlDeviceGetPowerUsage(self, gpu):
+        if gpu:
+            raise RuntimeError("Not Supported")
+        return 412_500
+
+    def nvmlDeviceGetTemperature(self, gpu, kind):
+        return 60 + gpu
+
+    def nvmlDeviceGetClockInfo(self, gpu, kind):
+        return 1980
+
+
+def test_a_record_has_what_nvml_says_of_the_gpus_torch_uses(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    told, seen = Progress(tmp_path), []
+    told._sample_gpus = GpuSampler(lambda: ["GPU-a", "GPU-c"])
+    told.trackers.append(lambda step, numbers: seen.append(numbers))
+    told.line(1, 2, 1.0, {})
+    record = json.loads((tmp_path / contract.METRICS).read_text())
+    assert record["gpu_utilisation_percent"] == [90.0, 92.0]
+    assert record["gpu_memory_used_mib"] == [1024.0, 3072.0]
+    assert record["gpu_power_w"] == [412.5, None]
+    assert (record["gpu_temperature_c"], record["gpu_sm_clock_mhz"]) == ([60.0, 62.0], [1980.0, 1980.0])
+    assert seen[0]["gpu_power_w/1"] == 412.5 and "gpu_power_w/2" not in seen[0]
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace(nvmlInit=lambda: 1 / 0)])
+def test_without_nvml_nothing_fails_and_it_is_not_asked_again(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    asked = []
+    sampler = GpuSampler(lambda: asked.append(1) or ["GPU-a"])
+    assert sampler() == sampler() == {}
+    assert len(asked) == 1
+    assert GpuSampler()() == {}, "no GPU is used here"
 
 
 def test_where_a_steps_time_goes_is_told_since_the_line_before():
