@@ -107,6 +107,8 @@ class Status:
     compile_total: Optional[int] = None
     compiled: Optional[Dict[str, int]] = None
     """compiles, cache_hits, cache_misses, fallbacks (calls that ran uncompiled), recompiles (after the start)."""
+    wait_shares: Optional[Dict[str, float]] = None
+    """Role -> part of its time, 0 to 1, that it has waited at the queue: the other side is the slower one."""
     warnings: Optional[List[str]] = None
     """What a person should know and nothing failed for. None: nothing."""
     schema: int = SCHEMA_VERSION

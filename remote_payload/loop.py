@@ -121,6 +121,7 @@ def train_drafter(
                 facts["learning_rate"] = crew.replicas[0].optimisation.learning_rate
                 progress.line(step, config.steps, loss, {**facts, **phases.take(), **counts})
                 progress.compiled(counts)
+                progress.waits({"target": facts["target_wait_share"], "drafter": facts["drafter_wait_share"]})
             if step % config.checkpoint.every_steps == 0 and step < config.steps:
                 progress.phase("checkpointing")
                 save()

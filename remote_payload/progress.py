@@ -71,6 +71,10 @@ class Progress:
         if counts:
             self._update(compiled=counts)
 
+    def waits(self, shares: Dict[str, float]) -> None:
+        """Role -> part of its time spent waiting at the queue."""
+        self._update(wait_shares=shares)
+
     def runtime(self, facts: Dict[str, Any]) -> None:
         """What is known so far; later facts are added."""
         self._runtime.update(facts)

@@ -56,7 +56,7 @@ def runtime_facts(placement: Placement) -> Dict[str, Any]:
         "triton": loaded_version("triton", wanted=on_cuda),
         "transformers": loaded_version("transformers", wanted=True),
         "tokenizers": loaded_version("tokenizers", wanted=True),
-        "devices": devices() if on_cuda else [],
+        "devices": devices(placement) if on_cuda else [],
         "device": str(placement.device),
         "device_name": torch.cuda.get_device_name(placement.device) if on_cuda else None,
         "cpu_cores": os.cpu_count(),
@@ -110,13 +110,26 @@ def code_place(thing: Any) -> Optional[str]:
     return None
 
 
-def devices() -> List[Dict[str, Any]]:
+def devices(placement: Placement) -> List[Dict[str, Any]]:
     found = []
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
-        capability = f"{about.major}.{about.minor}"
-        found.append({"name": about.name, "memory_bytes": about.total_memory, "capability": capability})
+        uuid = getattr(about, "uuid", None)  # not in every torch
+        found.append(
+            {
+                "name": about.name,
+                "memory_bytes": about.total_memory,
+                "capability": f"{about.major}.{about.minor}",
+                "uuid": None if uuid is None else f"GPU-{uuid}",
+                "roles": roles_on(placement, torch.device("cuda", index)),
+            }
+        )
     return found
+
+
+def roles_on(placement: Placement, device: torch.device) -> List[str]:
+    roles = (("target", placement.targets), ("drafter", placement.drafters))
+    return [role for role, used in roles if device in used]
 
 
 def loaded(name: str, *, wanted: bool) -> Optional[ModuleType]:

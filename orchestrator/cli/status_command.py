@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
-from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
@@ -43,11 +42,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _watch(targets: Sequence[Target], arguments: argparse.Namespace, output: Output) -> int:
-    from orchestrator.cli.watching import watch_as_json, watch_here
+    from orchestrator.cli.watching import watch_as_json, watch_here, watch_many
 
     if len(targets) != 1:
-        names = ", ".join(target.name for target in targets)
-        raise UsageError("--watch takes one target", evidence=names, way_out=f"orch status --watch {targets[0].name}")
+        return watch_many(targets, output, as_json=arguments.json)
     return (watch_as_json if arguments.json else watch_here)(targets[0], output)
 
 

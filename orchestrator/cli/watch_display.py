@@ -10,13 +10,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import Protocol, Self, TextIO
 
 from orchestrator.reports.status import StatusReport
+from orchestrator.reports.trend import Trend
 from orchestrator.reports.watch_frame import Line, Tone, change_key, render_change, render_frame
+from orchestrator.reports.watch_table import Watched, render_table
 
+TABLE_EVERY_S = 0.5
 QUIET_S = 30.0
 """Without a terminal: a line at least so often, also when nothing changes."""
 # The other screen, so that resizing cannot garble what was there before; no cursor; no wrapping.
@@ -35,9 +39,15 @@ class Display(Protocol):
 
 
 def open_display() -> Display:
-    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb"):
-        return Screen(sys.stdout, terminal_size, coloured=not os.environ.get("NO_COLOR"))
-    return Lines(sys.stdout)
+    return Screen(sys.stdout, terminal_size, coloured=has_colours()) if has_screen() else Lines(sys.stdout)
+
+
+def has_screen() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def has_colours() -> bool:
+    return not os.environ.get("NO_COLOR")
 
 
 def terminal_size() -> tuple[int, int]:
@@ -76,24 +86,28 @@ class Lines:
             print(report.traceback, file=self._stream, flush=True)
 
 
-class Screen:
-    """Redraws the frame in place; again whenever the terminal changes its size or comes back from Ctrl-Z."""
+class Canvas(ABC):
+    """Redraws lines in place; again whenever the terminal changes its size or comes back from Ctrl-Z."""
 
     def __init__(self, stream: TextIO, size: Callable[[], tuple[int, int]], *, coloured: bool) -> None:
         self._stream = stream
         self._size = size
         self._coloured = coloured
-        self._report: StatusReport | None = None
+        self._bars = (stream.encoding or "").lower().replace("-", "") == "utf8"
+        self._has_screen = False
         self._drawn = ""
 
-    def __enter__(self) -> Screen:
+    @abstractmethod
+    def _lines(self, width: int, height: int | None) -> list[Line]:
+        """height None: all, as it stays on the screen at the end."""
+
+    def __enter__(self) -> Self:
         return self
 
-    def show(self, report: StatusReport) -> None:
+    def _show(self) -> None:
         """The first one takes the screen: what fails before it is said on the screen that was there."""
-        first = self._report is None
-        self._report = report
-        if first:
+        if not self._has_screen:
+            self._has_screen = True
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGWINCH, self._anew)
             loop.add_signal_handler(signal.SIGTSTP, self._suspended)
@@ -101,20 +115,18 @@ class Screen:
         self._draw()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._report is None:
+        if not self._has_screen:
             return
         try:
             self._write(LEAVE)
             columns, _ = self._size()
-            last = render_frame(self._report, width=columns, height=None)
-            self._write("".join(self._styled(line) + "\n" for line in last))
+            self._write("".join(self._styled(line) + "\n" for line in self._lines(columns, None)))
         except OSError:
             pass  # the terminal itself is gone
 
     def _draw(self) -> None:
-        assert self._report is not None
         columns, rows = self._size()
-        lines = render_frame(self._report, width=columns, height=rows)
+        lines = self._lines(columns, rows)
         # Erased first: behind a line that fills its row, erasing would take its last character.
         drawn = "\x1b[H" + "\r\n".join("\x1b[K" + self._styled(line) for line in lines)
         drawn += "\x1b[J" if len(lines) < rows else ""
@@ -145,3 +157,55 @@ class Screen:
         data = text.encode(self._stream.encoding or "utf-8", "replace")
         self._stream.buffer.write(data)
         self._stream.buffer.flush()
+
+
+class Screen(Canvas):
+    """One target."""
+
+    def __init__(self, stream: TextIO, size: Callable[[], tuple[int, int]], *, coloured: bool) -> None:
+        super().__init__(stream, size, coloured=coloured)
+        self._report: StatusReport | None = None
+        self._trend = Trend()
+
+    def show(self, report: StatusReport) -> None:
+        self._report = report
+        self._trend.take(report)
+        self._show()
+
+    def _lines(self, width: int, height: int | None) -> list[Line]:
+        assert self._report is not None
+        return render_frame(self._report, width=width, height=height, trend=self._trend, bars=self._bars)
+
+
+class TableScreen(Canvas):
+    """Several targets. However many reports come, it is drawn a few times a second."""
+
+    def __init__(
+        self,
+        watched: Sequence[Watched],
+        stream: TextIO,
+        size: Callable[[], tuple[int, int]],
+        *,
+        coloured: bool,
+    ) -> None:
+        super().__init__(stream, size, coloured=coloured)
+        self._watched = watched
+        self._due: asyncio.TimerHandle | None = None
+
+    def changed(self) -> None:
+        if not self._has_screen:
+            self._show()
+        elif self._due is None:
+            self._due = asyncio.get_running_loop().call_later(TABLE_EVERY_S, self._draw_due)
+
+    def _draw_due(self) -> None:
+        self._due = None
+        self._draw()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        super().__exit__(kind, error, at)
+
+    def _lines(self, width: int, height: int | None) -> list[Line]:
+        return render_table(self._watched, width=width, height=height, bars=self._bars)

@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError, UnreachableError
+from orchestrator.errors import ContainerError, DeadlineError, OrchError, OutcomeUnknownError, UnreachableError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.runspec import cache_folders
 from orchestrator.operations.session import agent_session
@@ -33,6 +33,8 @@ SMI_INTERVAL_S = 2
 AGEING_S = 1.0
 """At least so often there is a report, so that the age moves."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+CONNECTING_AT_ONCE = 8
+"""To one address: sshd refuses some of those that come while ten have not logged in yet."""
 STEADY_S = 10.0
 """A connection that held for so long was a good one: the pauses begin anew."""
 GPU_QUESTION = {
@@ -52,6 +54,48 @@ async def watch(
     async with aclosing(Watch(target, run_id, lambda: agent_session(target, trace), interval_s).reports()) as reports:
         async for report in reports:
             yield report
+
+
+async def watch_all(
+    targets: Sequence[Target], *, trace: Trace | None = None, interval_s: float = INTERVAL_S
+) -> AsyncGenerator[tuple[Target, StatusReport | OrchError]]:
+    """The reports of them all, as they come; what may pass is told and tried again. Ends only when every target has
+    failed for good (a host key that changed, a login that is refused)."""
+    told: asyncio.Queue[tuple[Target, StatusReport | OrchError] | None] = asyncio.Queue(2 * len(targets))
+    connecting = {target.host.address: asyncio.Semaphore(CONNECTING_AT_ONCE) for target in targets}
+    left = len(targets)
+
+    async def follow(target: Target) -> None:
+        failures = 0
+        while True:
+            try:
+                async with aclosing(watch(target, trace=trace, interval_s=interval_s)) as reports:
+                    async with connecting[target.host.address]:
+                        await told.put((target, await anext(reports)))
+                    failures = 0
+                    async for report in reports:
+                        await told.put((target, report))
+            except PASSING as error:
+                await told.put((target, error))
+                failures += 1
+                await asyncio.sleep(pause_s(failures, random.random()))
+            except OrchError as error:
+                await told.put((target, error))
+                await told.put(None)
+                return
+
+    following = [asyncio.create_task(follow(target)) for target in targets]
+    try:
+        while left:
+            item = await told.get()
+            if item is None:
+                left -= 1
+            else:
+                yield item
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
 
 
 class Watch:

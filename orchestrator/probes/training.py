@@ -54,6 +54,8 @@ class TrainingStatus:
     phase_started_at: float | None = None
     compile_done: int | None = None
     compile_total: int | None = None
+    wait_shares: Mapping[str, float] | None = None
+    """Role -> part of its time, 0 to 1, that it has waited at the queue."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,14 @@ def parse_status(record: object) -> TrainingStatus | None:
         phase_started_at=as_float(raw.get("phase_started_at")),
         compile_done=as_int(raw.get("compile_done")),
         compile_total=as_int(raw.get("compile_total")),
+        wait_shares=_shares(raw.get("wait_shares")),
     )
+
+
+def _shares(value: object) -> Mapping[str, float] | None:
+    raw = as_mapping(value)
+    numbers = ((one_line(role, 40), as_float(share)) for role, share in raw.items())
+    return {role: share for role, share in numbers if share is not None and 0 <= share <= 1} or None
 
 
 def compile_progress(status: TrainingStatus | None, now_s: float | None) -> CompileProgress | None:

@@ -88,6 +88,8 @@ class StatusReport:
     """Who was asked: `nvml`, or `nvidia-smi` where there is no NVML library."""
     gpu_warnings: tuple[str, ...] = ()
     """What is wrong with one of them, or around them, in sentences."""
+    gpu_roles: tuple[str | None, ...] = ()
+    """Beside each of `gpus`: what the run that lives says it does there (`target`, `drafter`)."""
     failure: Failure | None = None
     unfinished: JournalEntry | None = None
     """The last thing that somebody began to change and that nobody finished."""
@@ -105,7 +107,9 @@ def render_status(report: StatusReport) -> str:
     rows += [("session", session_text(report.run)), ("release", release_text(report))]
     if report.run is not None and report.run.environment is not None:
         rows.append(("environment", environment_text(report.run.environment)))
-    rows += [("GPUs", _gpu_text(report)), ("disk", f"{bytes_text(report.disk_free_bytes)} free")]
+    rows.append(("GPUs", _gpu_text(report)))
+    rows += [("" if number else "GPU warning", warning) for number, warning in enumerate(report.gpu_warnings)]
+    rows += [("disk", f"{bytes_text(report.disk_free_bytes)} free")]
     if report.cache is not None:
         rows.append(("cache", cache_text(report.cache)))
     if report.container is not None:

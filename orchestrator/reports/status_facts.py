@@ -17,6 +17,7 @@ from orchestrator.probes.compile_cache import parse_cache_stats
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.gpu_csv import parse_gpu_csv
+from orchestrator.probes.gpu_roles import gpu_roles
 from orchestrator.probes.log import Traceback, find_traceback
 from orchestrator.probes.nvml import failure_text, parse_nodes, parse_nvml, warnings
 from orchestrator.probes.text import one_line, plain_text
@@ -75,6 +76,7 @@ def status_report(
         gpu_error=gpu.error,
         gpu_source=gpu.source,
         gpu_warnings=gpu.warnings,
+        gpu_roles=gpu_roles(gpu.gpus or (), run.runtime if run and run.state.phase is RunPhase.RUNNING else None),
         failure=_failure(facts, run, log_tail),
         unfinished=parse_journal_entry(facts.get("unfinished")),
         last_lines=_last_lines(log_tail[-LAST_LINES_BYTES:]),

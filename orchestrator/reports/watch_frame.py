@@ -5,15 +5,16 @@ Rule: what matters most comes first and goes last; no line is wider than asked f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.ledger.records import RunRecord
 from orchestrator.probes.gpu import GpuFact
-from orchestrator.probes.text import plain_text
+from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.training import RunPhase
 from orchestrator.reports.fitting import CUT, clip, fold, pack
+from orchestrator.reports.gpu_rows import gpu_rows
 from orchestrator.reports.status import (
     StatusReport,
     container_text,
@@ -25,6 +26,7 @@ from orchestrator.reports.status import (
     session_text,
 )
 from orchestrator.reports.table import DASH, bytes_text, duration_text
+from orchestrator.reports.trend import Trend, sparkline
 
 LABEL_COLUMNS = 11
 MIN_WIDTH = 40
@@ -53,15 +55,20 @@ class Line:
 Block = list[Line]
 
 
-def render_frame(report: StatusReport, *, width: int, height: int | None) -> list[Line]:
-    """At most `height` lines; None: all there is to say, failures whole, as it stays on the screen at the end."""
+def render_frame(
+    report: StatusReport, *, width: int, height: int | None, trend: Trend | None = None, bars: bool = True
+) -> list[Line]:
+    """At most `height` lines; None: all there is to say, failures whole, as it stays on the screen at the end.
+
+    trend: what the watch has seen so far; bars: the terminal can show them.
+    """
     width = max(width, MIN_WIDTH)
     top = _header(report, width) + _run(report, width)
     trouble = _failure(report, width, whole=height is None)
-    if height is None:
-        return [*top, *trouble, *_gpus(report, width, compact=False), *_rest(report, width), *_log(report, width)]
     gpus = _gpus(report, width, compact=False)
-    rest = _rest(report, width)
+    rest = [*_course(report, trend, width, bars), *_rest(report, trend, width)]
+    if height is None:
+        return [*top, *trouble, *gpus, *rest, *_log(report, width)]
     wanted = len(trouble) if trouble else min(LOG_LINES_WANTED, len(report.last_lines))
     if len(top) + len(gpus) + len(rest) + wanted > height:
         gpus = _gpus(report, width, compact=True)
@@ -87,6 +94,7 @@ def render_change(report: StatusReport) -> str:
         said.append(f"GPUs: {report.gpu_error}")
     elif report.gpus:
         said.append("GPUs " + " ".join(_short_gpu(gpu) for gpu in report.gpus))
+    said += report.gpu_warnings
     return " ".join([*parts, ", ".join(said)])
 
 
@@ -96,6 +104,7 @@ def change_key(report: StatusReport) -> tuple[object, ...]:
     return (
         report.link.connected,
         report.gpu_error,
+        report.gpu_warnings,
         report.compiling and report.compiling.number,
         said and (said.step, said.loss),
         run and (run.run_id, run.state.phase, run.state.exit, run.state.notes, run.session and run.session.present),
@@ -106,13 +115,21 @@ def change_key(report: StatusReport) -> tuple[object, ...]:
 def _header(report: StatusReport, width: int) -> Block:
     if report.link.connected:
         return [Line(clip(report.label, width), Tone.TITLE)]
-    return [Line(clip(report.label, width), Tone.TITLE), *_row("link", [_link_text(report)], width, Tone.BAD)]
+    why = fold(one_line(report.link.why or "", 400), width - LABEL_COLUMNS)
+    return [
+        Line(clip(report.label, width), Tone.TITLE),
+        *_row("link", [_link_age(report)], width, Tone.BAD),
+        *(Line(" " * LABEL_COLUMNS + line, Tone.BAD) for line in why if line),
+    ]
+
+
+def _link_age(report: StatusReport) -> str:
+    link = report.link
+    return f"down for {duration_text(link.since_s)}; what follows is {duration_text(link.facts_age_s)} old"
 
 
 def _link_text(report: StatusReport) -> str:
-    link = report.link
-    why = f" ({link.why})" if link.why else ""
-    return f"down for {duration_text(link.since_s)}; what follows is {duration_text(link.facts_age_s)} old{why}"
+    return _link_age(report) + (f" ({report.link.why})" if report.link.why else "")
 
 
 def _run(report: StatusReport, width: int) -> Block:
@@ -156,20 +173,50 @@ def _end_of(block: Block, height: int) -> Block:
 
 
 def _gpus(report: StatusReport, width: int, *, compact: bool) -> Block:
-    if report.gpus is None:
-        return _row("GPUs", [report.gpu_error or DASH], width, Tone.WARN if report.gpu_error else Tone.PLAIN)
-    if not report.gpus:
-        return _row("GPUs", ["none"], width)
-    lines = _row("GPUs", [_gpu_error(report)], width, Tone.WARN) if report.gpu_error else []
-    if compact and len(report.gpus) > MANY_GPUS:
-        about = {(gpu.name, gpu.memory_total_mib) for gpu in report.gpus}
-        name, total = next(iter(about)) if len(about) == 1 else (None, None)
-        parts = [f"{len(report.gpus)} {name or 'GPUs'}" + (f", {total} MiB each" if total is not None else "")]
-        lines += _row("" if lines else "GPUs", parts, width)
-        return lines + _row("", [f"{_index(gpu)}: {_short_gpu(gpu)}" for gpu in report.gpus], width, between="  ")
-    for gpu, text in zip(report.gpus, _gpu_rows(report.gpus), strict=True):
-        lines += _row("" if lines else "GPUs", [f"{_index(gpu)}  {text}"], width)
+    gpus = report.gpus
+    if gpus is None:
+        lines = _row("GPUs", [report.gpu_error or DASH], width, Tone.WARN if report.gpu_error else Tone.PLAIN)
+    elif not gpus:
+        lines = _row("GPUs", ["none"], width)
+    else:
+        lines = _row("GPUs", [_gpu_error(report)], width, Tone.WARN) if report.gpu_error else []
+        if compact and len(gpus) > MANY_GPUS:
+            about = {(gpu.name, gpu.memory_total_mib) for gpu in gpus if gpu.error is None}
+            name, total = next(iter(about)) if len(about) == 1 else (None, None)
+            parts = [f"{len(gpus)} {name or 'GPUs'}" + (f", {total} MiB each" if total is not None else "")]
+            lines += _row("" if lines else "GPUs", parts, width)
+            lines += _row("", [f"{_index(gpu)}: {_short_gpu(gpu)}" for gpu in gpus], width, between="  ")
+        else:
+            texts = gpu_rows(gpus, report.gpu_roles, width - LABEL_COLUMNS - 3)
+            for gpu, text in zip(gpus, texts, strict=True):
+                tone = Tone.BAD if gpu.error else Tone.PLAIN
+                lines += _row("" if lines else "GPUs", [f"{_index(gpu)}  {text}"], width, tone)
+    in_rows = {f"GPU {gpu.index}: {gpu.error}" for gpu in gpus or () if gpu.error and not compact}
+    for warning in report.gpu_warnings:
+        if warning not in in_rows:
+            lines += _row("warning", [warning], width, Tone.WARN)
     return lines
+
+
+def _course(report: StatusReport, trend: Trend | None, width: int, bars: bool) -> Block:
+    """How it went so far, and who waits for whom."""
+    lines: Block = []
+    if trend is not None and bars and report.run is not None:
+        series = [("loss", trend.loss), ("speed", trend.rate)]
+        drawn = [(name, one) for name, one in series if len(one.points) > 1]
+        each = (width - LABEL_COLUMNS) // max(1, len(drawn)) - 8
+        parts = [f"{name} {sparkline([point.mean for point in one.points], each)}" for name, one in drawn]
+        since = f"since step {drawn[0][1].first_step}" if drawn else ""
+        lines += _row("trend", [*parts, since], width, between="  ") if parts else []
+    status = report.run.status if report.run else None
+    if status is not None and status.wait_shares and not _is_over(report):
+        shares = [f"{role} {share:.0%}" for role, share in status.wait_shares.items()]
+        lines += _row("waiting", [", ".join(shares) + " of their time at the queue"], width)
+    return lines
+
+
+def _is_over(report: StatusReport) -> bool:
+    return report.run is not None and report.run.state.phase not in (RunPhase.RUNNING, RunPhase.STARTING)
 
 
 def _gpu_error(report: StatusReport) -> str:
@@ -177,29 +224,19 @@ def _gpu_error(report: StatusReport) -> str:
     return f"{report.gpu_error}{old}"
 
 
-def _gpu_rows(gpus: Sequence[GpuFact]) -> list[str]:
-    """Numbers first: a long name may be clipped, they may not."""
-    used = [DASH if gpu.memory_used_mib is None else str(gpu.memory_used_mib) for gpu in gpus]
-    total = [DASH if gpu.memory_total_mib is None else str(gpu.memory_total_mib) for gpu in gpus]
-    busy = [DASH if gpu.utilization_percent is None else f"{gpu.utilization_percent} %" for gpu in gpus]
-    wide = [max(map(len, column)) for column in (used, total, busy)]
-    return [
-        f"{u.rjust(wide[0])} of {t.rjust(wide[1])} MiB  {b.rjust(wide[2])}  {gpu.name or DASH}"
-        for u, t, b, gpu in zip(used, total, busy, gpus, strict=True)
-    ]
-
-
 def _index(gpu: GpuFact) -> str:
     return DASH if gpu.index is None else str(gpu.index)
 
 
 def _short_gpu(gpu: GpuFact) -> str:
+    if gpu.error:
+        return "no answer"
     used = DASH if gpu.memory_used_mib is None else f"{gpu.memory_used_mib / 1024:.1f}G"
     busy = DASH if gpu.utilization_percent is None else f"{gpu.utilization_percent}%"
     return f"{used} {busy}"
 
 
-def _rest(report: StatusReport, width: int) -> Block:
+def _rest(report: StatusReport, trend: Trend | None, width: int) -> Block:
     """By how much it is missed: the last ones go first."""
     lines: Block = []
     if report.failure is not None and (report.run is None or report.failure.run_id != report.run.run_id):
@@ -211,11 +248,18 @@ def _rest(report: StatusReport, width: int) -> Block:
     if report.cache is not None:
         entries = DASH if report.cache.entries is None else str(report.cache.entries)
         old = [] if report.cache.age_s is None else [f"counted {duration_text(report.cache.age_s)} ago"]
-        lines += _row("cache", [bytes_text(report.cache.bytes), f"{entries} graphs", *old], width)
+        lines += _row("cache", [bytes_text(report.cache.bytes), f"{entries} graphs", *_growth(trend), *old], width)
     lines += _row("disk", [f"{bytes_text(report.disk_free_bytes)} free"], width)
     if report.run is not None and report.run.last_checkpoint is not None:
         lines += _row("checkpoint", [report.run.last_checkpoint.name], width)
     return lines + _row("release", [release_text(report)], width)
+
+
+def _growth(trend: Trend | None) -> list[str]:
+    grown = trend.cache_grown_bytes if trend else None
+    if not grown or trend is None:
+        return []
+    return [f"{'+' if grown > 0 else '-'}{bytes_text(abs(grown))} in {duration_text(trend.cache_since_s)}"]
 
 
 def _log(report: StatusReport, width: int) -> Block:

@@ -61,10 +61,6 @@ def test_what_happens_to_the_gpus_is_seen_by_the_same_watch(place: Place, real_l
         assert lost["gpu_warnings"] == ["GPU 3: GPU is lost (NVML code 15)"] and lost["gpu_error"] is None
         assert [gpu["index"] for gpu in lost["gpus"] if gpu["error"] is None] == [0, 1, 2, 4, 5, 6, 7]
         assert lost["gpus"][2]["memory_used_mib"] == 70000 and lost["gpus"][2]["processes"][0]["pid"] == 4242
-        real_lab.set_gpus({"mode": "hang"})
-        hung = watch.until(lambda r: r["gpu_error"], "it hangs", timeout_s=40)
-        assert "has not answered" in hung["gpu_error"] and hung["gpus_age_s"] >= 10 and len(hung["gpus"]) == 8
         real_lab.set_gpus({})
-        back = watch.until(lambda r: r["gpu_error"] is None, "another child answers", timeout_s=40)
-        assert back["gpus_age_s"] < 5 and back["gpu_warnings"] == []
+        watch.until(lambda r: r["gpu_warnings"] == [] and r["gpus"][3]["error"] is None, "it is back")
         assert watch.end() == 130 and watch.said() == ""

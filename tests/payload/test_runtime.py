@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import torch
-from devices import place
-from runtime import changed_settings, replaced_functions, runtime_facts
+from devices import Placement, place
+from runtime import changed_settings, replaced_functions, roles_on, runtime_facts
 from tiny import PAYLOAD
 
 
@@ -19,6 +19,12 @@ def test_facts_of_this_process():
     assert facts["torch"] == torch.__version__ and facts["torch_git"] == torch.version.git_version
     assert facts["pid"] == os.getpid() and facts["executable"] == sys.executable
     assert facts["devices"] == [] and facts["device"] == "cpu" and facts["cudnn"] is None
+
+
+def test_each_device_has_its_roles():
+    cuda = [torch.device("cuda", index) for index in range(3)]
+    placement = Placement((cuda[0], cuda[1]), (cuda[1],), "")
+    assert [roles_on(placement, device) for device in cuda] == [["target"], ["target", "drafter"], []]
 
 
 def test_on_a_cpu_no_compiler_is_imported_for_it():

@@ -43,6 +43,8 @@ def test_two_replicas_learn_what_one_learns_in_two_parts(two_and_two, tmp_path, 
 def test_waits_of_both_sides_are_measured(two_and_two):
     line = json.loads((two_and_two / contract.METRICS).read_text().splitlines()[-1])
     assert line["target_wait_share"] >= 0 and 0 < line["drafter_wait_share"] < 1
+    shares = {"target": line["target_wait_share"], "drafter": line["drafter_wait_share"]}
+    assert status(two_and_two)["wait_shares"] == shares
 
 
 def test_a_run_goes_on_with_fewer_replicas_where_the_data_stood(two_and_two, tmp_path, monkeypatch):
