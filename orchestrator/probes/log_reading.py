@@ -99,7 +99,7 @@ def _reading(told: Sequence[Told], progress_rows: Sequence[Row], pane_rows: Sequ
     if pane is None:
         return reading
     again = _of_rows(told_rows(pane.rows), progress_of([Told(row, _origin(row)) for row in pane.rows]))
-    return _both(again, reading) if pane.is_sure else _both(reading, again)
+    return _both(again, reading, reading.steps) if pane.is_sure else _both(reading, again, ())
 
 
 def _origin(row: Row) -> Origin:
@@ -125,12 +125,14 @@ def _of_rows(told: Sequence[Told], progress: Progress) -> LogReading:
 
 
 def _last_progress(steps: Sequence[StepTold]) -> int | None:
-    """Where the last row stands that told of a further step than all before it."""
-    furthest, place = -1, None
+    """Where the last row but one stands that told of a further step than all before it: one more step may still be
+    printed by others than the one that failed."""
+    furthest = -1
+    places: list[int | None] = [None, None]
     for step in steps:
         if step.step is not None and step.step > furthest:
-            furthest, place = step.step, step.span.start
-    return place
+            furthest, places = step.step, [places[1], step.span.start]
+    return places[0]
 
 
 def _of_progress(progress: Progress, failures: Sequence[FailureFound]) -> list[FailureFound]:
@@ -163,12 +165,25 @@ def _noted(kind: str, line: str, span: Span, values: dict[str, Value], ranks: tu
     about = KINDS[kind]
     spans = {name: span for name in ("kind", "line", "ranks")}
     return FailureFound(
-        kind, about.title, str(about.role), about.remedy, line, values, ranks, 1, (), (), False, None, spans=spans
+        kind=kind,
+        title=about.title,
+        role=str(about.role),
+        remedy=about.remedy,
+        line=line,
+        values=values,
+        ranks=ranks,
+        count=1,
+        tellings=(),
+        is_first=False,
+        silent_ranks=(),
+        survived=False,
+        traceback=None,
+        spans=spans,
     )
 
 
-def _both(believed: LogReading, other: LogReading) -> LogReading:
-    """What the second alone tells is added to the first."""
+def _both(believed: LogReading, other: LogReading, other_steps: tuple[StepTold, ...]) -> LogReading:
+    """What the second alone tells is added to the first; its steps only where the first tells of none."""
     tracebacks = list(believed.tracebacks)
     tracebacks += [each for each in other.tracebacks if not any(_overlap(each.span, one.span) for one in tracebacks)]
     failures = list(believed.failures)
@@ -186,9 +201,9 @@ def _both(believed: LogReading, other: LogReading) -> LogReading:
         tracebacks=tuple(sorted(tracebacks, key=lambda each: each.span.start))
         if other.tracebacks
         else believed.tracebacks,
-        steps=believed.steps or other.steps,
-        rate=believed.rate or other.rate,
-        typical_rate=believed.typical_rate or other.typical_rate,
+        steps=believed.steps or other_steps,
+        rate=believed.rate,
+        typical_rate=believed.typical_rate,
         skipped_steps=max(believed.skipped_steps, other.skipped_steps),
     )
 

@@ -49,7 +49,7 @@ _SOUGHT = (
     ),
     _sought("epoch", "epoch", rf"(?<!\w)epoch{_IS}\[?{_NUMBER}"),
     _sought("learning_rate", "learning", rf"(?<!\w)learning[_ ]rate{_IS}{_NUMBER}"),
-    _sought("learning_rate", "lr", rf"(?<!\w)lr{_IS}{_NUMBER}|{_NUMBER.replace('value', 'value2')} LR\b"),
+    _sought("learning_rate", "lr", rf"(?<!\w)lr{_IS}{_NUMBER}|{_NUMBER.replace('value', 'value2')} (?-i:LR),"),
     _sought(
         "grad_norm",
         "norm",
@@ -81,6 +81,7 @@ _SOUGHT = (
         "tflops",
         rf"(?<!\w)tflops{_IS}{_NUMBER}|(?<![\w.]){_NUMBER.replace('value', 'value2')}\s?(?P<unit>TFLOPS|TFLOP/s)\b",
     ),
+    _sought("tflops", "tflop/s/gpu", rf"\(TFLOP/s/GPU\){_IS}{_NUMBER}"),
     _sought("gflops", "gflops", rf"(?<![\w.]){_NUMBER}\s?(?P<unit>GFLOPS)\b"),
     _sought("mfu", "mfu", rf"(?<!\w)mfu{_IS}{_NUMBER}(?P<unit>%)?"),
     _sought("samples_per_s", "samples/s", rf"(?<!\w)samples/s(?:ec)?{_IS}{_NUMBER}"),

@@ -71,7 +71,7 @@ def progress_of(told: Sequence[Told]) -> Progress:
             continue
         key = _key(step)
         place = places.get(key) if key is not None else None
-        if place is not None and place < len(steps) and len(steps) - place <= 64 and _key(steps[place]) == key:
+        if place is not None and place < len(steps) and len(steps) - place <= 64 and _is_same(steps[place], step):
             steps[place] = _both(steps[place], step)
             continue
         if key is not None:
@@ -123,6 +123,11 @@ def _key(step: StepTold) -> tuple[object, ...] | None:
         return None
     iteration = step.measured.get("iteration")
     return (step.step, None if iteration is None or iteration.value == step.step else iteration.value)
+
+
+def _is_same(first: StepTold, again: StepTold) -> bool:
+    totals = {first.total_steps, again.total_steps} - {None}
+    return _key(first) == _key(again) and len(totals) < 2
 
 
 def _both(first: StepTold, again: StepTold) -> StepTold:

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from orchestrator.probes.printed import ITERATIONS, TOKENS, Rate, Reading, read_line
+from orchestrator.probes.printed import Rate, Reading, read_line
+from orchestrator.probes.printed_words import ITERATIONS, TOKENS
 from orchestrator.probes.text import plain_lines
 from orchestrator.probes.training import TrainingStatus
 

@@ -208,7 +208,8 @@ def _block(rows: list[Row], told: list[Told], start: int) -> _Block:
                 message_end=start + block.message_end,
                 exception_row=None if block.exception_row is None else start + block.exception_row,
             )
-        return _stack(rows, told, start, start + 1, 0)
+        frame_indent = _indent(following) if _FRAME.match(following) else 2
+        return _stack(rows, told, start, start + 1, max(0, frame_indent - 2))
     return _stack(rows, told, start, start + 1, len(before))
 
 
@@ -271,10 +272,13 @@ def _goes_on(rows: Sequence[Row], index: int, inner: str) -> bool:
 
 def _message_end(rows: Sequence[Row], told: Sequence[Told], start: int, exception_row: int, indent: int) -> int:
     index = last = exception_row + 1
+    holds_table = "ChildFailedError" in rows[exception_row].text
     header_stamped = told[start].origin.is_stamped
     while index < len(rows) and index - exception_row < MAX_MESSAGE_ROWS:
         text = rows[index].text
         if told[index].origin.is_stamped and not header_stamped:
+            break
+        if text.startswith("=" * 20) and not holds_table:
             break
         if MARK in text or _ANOTHER_LINE.match(text[indent:]) or (text.strip() and _CHAINED.match(text.strip())):
             break

@@ -5,7 +5,8 @@ Rule: what is not known is left out; a rate is shown by its own unit.
 
 from __future__ import annotations
 
-from orchestrator.probes.printed import ITERATIONS, TOKENS, Rate
+from orchestrator.probes.printed import Rate
+from orchestrator.probes.printed_words import ITERATIONS, TOKENS
 from orchestrator.probes.throughput import LONG_S, STATUS, Throughput, merge
 from orchestrator.probes.training import CompileProgress, TrainingStatus
 from orchestrator.reports.table import duration_text, rate_text

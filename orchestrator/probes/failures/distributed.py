@@ -22,7 +22,8 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "nccl_timeout",
         "detected by watchdog at work",
-        r"exception \(either an error or timeout\) detected by watchdog at work: (?P<seq>\d{1,12})",
+        r"(?:exception \(either an error or timeout\)"
+        r"|failure) detected by watchdog at work(?: sequence id)?: (?P<seq>\d{1,12})",
         r"PG ID (?P<pg_id>\d{1,6}) PG GUID (?P<pg_guid>.{1,60}?) Rank (?P<rank>\d{1,6})\]",
         r"last enqueued (?:NCCL )?work: (?P<enqueued>\d{1,12})",
         r"last completed (?:NCCL )?work: (?P<completed>\d{1,12})",
@@ -30,7 +31,7 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "nccl_hang",
         "watchdog got stuck|heartbeat monitor|watchdog hang",
-        r"ProcessGroupNCCL'?s? watchdog got stuck for (?P<seconds>\d{1,9}) seconds"
+        r"heartbeat monitor timed out|ProcessGroupNCCL'?s? watchdog got stuck for (?P<seconds>\d{1,9}) seconds"
         r"|terminating the process after attempting to dump debug info, due to (?P<reason>[^\n]{1,120})",
         _RANK,
     ),
@@ -102,8 +103,11 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "worker_failed",
-        "failed (exitcode|died with <signals|processexitedexception|terminated with signal|terminated with exit code",
+        "failed (exitcode|exits with return code|with exit code|died with "
+        "<signals|processexitedexception|terminated with signal|terminated with exit code",
         r"failed \(exitcode: (?P<exitcode>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,6}) \(pid: (?P<pid>\d{1,9})\)"
+        r"|--local_rank=(?P<local_rank3>\d{1,6})\b.{0,2000}exits with return code = (?P<exitcode3>-?\d{1,6})"
+        r"|(?:terminated|exited) with exit code (?P<exitcode4>[1-9]\d{0,5})\b"
         r"|Command .{0,2000} died with <Signals\.(?P<signal_name>\w{1,20}): (?P<signal>\d{1,3})>"
         r"|process (?P<local_rank2>\d{1,6}) terminated with (?:signal (?P<signal_name2>\w{1,20})"
         r"|exit code (?P<exitcode2>\d{1,6}))",

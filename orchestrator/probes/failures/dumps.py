@@ -50,7 +50,8 @@ _THREAD = re.compile(
 )
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>.{1,300}?)\s*$')
 _INNER = re.compile(
-    r"\s+(?:File |\.\.\.|<no Python frame>)|\s*$|Extension modules:|\s*Garbage-collecting|Current thread|Thread 0x"
+    r"\s+(?:File |\.\.\.|<no Python frame>)|\s*$|Extension modules:|Python runtime state"
+    r"|\s*Garbage-collecting|Current thread|Thread 0x"
 )
 _FIELD = re.compile(
     r"\s{0,8}(?P<name>time|host|rank|exitcode|error_file|traceback|msg|message)\s{0,12}: ?(?P<value>.{0,400}?)\s*$"

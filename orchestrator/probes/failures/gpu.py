@@ -6,7 +6,7 @@ from orchestrator.probes.failures.signature import Signature, signature
 
 _SIZE = r"[\d.,]{1,20} ?(?:[KMGT]i?B|bytes?)"
 _OOM_VALUES = (
-    rf"tried to allocate (?P<tried_bytes>{_SIZE})",
+    rf"(?:tried|trying) to allocate (?P<tried_bytes>{_SIZE})",
     r"\bGPU (?P<gpu>\d{1,3})\b",
     rf"total capac(?:i)?ty of (?P<capacity_bytes>{_SIZE})",
     rf"; (?P<capacity_bytes>{_SIZE}) total capac(?:i)?ty",
@@ -17,7 +17,7 @@ _OOM_VALUES = (
     rf"; (?P<allocated_bytes>{_SIZE}) already allocated",
     rf"\band (?P<reserved_unallocated_bytes>{_SIZE}) is reserved by pytorch but unallocated",
     rf"; (?P<reserved_total_bytes>{_SIZE}) reserved in total",
-    rf"; (?P<reserved_total_bytes>{_SIZE}) cached",
+    rf"; (?P<reserved_unallocated_bytes>{_SIZE}) cached",
     rf"(?P<private_pools_bytes>{_SIZE}) allocated in private pools",
     rf"(?P<allowed_bytes>{_SIZE}) allowed",
     rf"MPS allocated: (?P<allocated_bytes>{_SIZE})",
@@ -37,6 +37,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|cudaErrorMemoryAllocation|CUDA driver error: out of memory|RESOURCE_EXHAUSTED: Out of memory",
         *_OOM_VALUES,
         following=6,
+        others=rf"\bprocess (?P<pid>\d{{1,9}}) has (?P<size>{_SIZE}) memory in use",
         unless=r"^\s*(?:raise|except|if|#|return)\b|except .{0,80}:$",
     ),
     signature(
@@ -78,7 +79,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "mismatch",
         r"found no nvidia driver|no cuda-capable device is detected|no cuda gpus are available|invalid device ordinal"
         r"|driver version is insufficient|nvidia driver on your system is too old|system not yet initialized"
-        r"|cudaGetDeviceCount\(\).{0,40}(?P<reason>error \d{1,4}[^\n]{0,80})|Driver/library version mismatch",
+        r"|CUDA initialization: (?P<reason2>[^\n]{1,80})"
+        r"|cudaGetDeviceCount\(\).{0,200}?(?P<reason>error \d{1,4}[^\n]{0,80})|Driver/library version mismatch",
     ),
     signature(
         "no_kernel_image",

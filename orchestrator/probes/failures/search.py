@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.probes.failures import distributed, gpu, software, system
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
 from orchestrator.probes.failures.dumps import PAGE_KB, Noticed, derived, noticed_in_blocks, process_table
 from orchestrator.probes.failures.kinds import KINDS, Role
-from orchestrator.probes.failures.signature import Signature, merged, values_of
+from orchestrator.probes.failures.signature import Signature, merged, size_bytes, values_of
 from orchestrator.probes.rows import Row, Told, joined
 from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
 from orchestrator.probes.traceback_facts import Raised, Traceback
@@ -41,6 +41,8 @@ _WEAK = re.compile(
     r"|DistNetworkError|DistStoreError|TimeoutError|CancelledError|BrokenProcessPool|BrokenBarrierError)$"
 )
 """Most often because another one ended."""
+_SURVIVABLE = frozenset({"cuda_oom", "host_memory", "compile_failed", "exception", "checkpoint_write", "disk_full"})
+"""What a program may catch and go on after: a batch left out, a function that runs uncompiled."""
 _PIN_MEMORY = "_pin_memory_loop"
 _NO_FAILURE = re.compile(r"(?:.*\.)?(?:KeyboardInterrupt|SystemExit|GeneratorExit|BrokenPipeError)$")
 _DELETED = str.maketrans("", "", "0123456789")
@@ -72,6 +74,8 @@ class FailureFound(Located):
     """How many different tellings."""
     tellings: tuple[Telling, ...]
     """Where there is more than one."""
+    is_first: bool = field(metadata=OWN_WORDS)
+    """The launcher's table says that its rank failed first."""
     silent_ranks: tuple[int, ...] = field(metadata=OWN_WORDS)
     """Of a collective operation that timed out: those that did not tell of it, as far as ranks are known. Suspects."""
     survived: bool = field(metadata=OWN_WORDS)
@@ -102,10 +106,10 @@ def find_failures(
     return tuple(sorted(_without_echoes(found), key=lambda each: each.span.start))
 
 
-def root_of(found: Iterable[FailureFound]) -> FailureFound | None:
+def root_of(found: Sequence[FailureFound]) -> FailureFound | None:
     """The one that the others follow from, as far as the log tells."""
     order = {Role.CAUSE: 0, Role.CONSEQUENCE: 2, Role.NOTICE: 4}
-    late = {"worker_failed": 0.5, "aborted": 0.25, "exception": 0.25, "killed": 0.25}
+    late = {"worker_failed": 0.5, "aborted": 0.25, "exception": 0.25, "killed": 0.25, "compile_failed": 0.2}
 
     def rank(each: FailureFound) -> tuple[float, int]:
         place = (
@@ -114,7 +118,13 @@ def root_of(found: Iterable[FailureFound]) -> FailureFound | None:
         return (place, each.span.start)
 
     failed = [each for each in found if each.role in (Role.CAUSE, Role.CONSEQUENCE) or each.kind == "terminated"]
-    return min(failed, key=rank, default=None)
+    root = min(failed, key=rank, default=None)
+    if root is not None and "exitcode" in root.values and not root.is_first:  # known from the launcher's table only
+        root = next((each for each in failed if each.is_first and each.kind != "worker_failed"), root)
+    if root is not None and root.kind == "cuda_oom":  # attention that was to be compiled asks for the whole matrix
+        uncompiled = (each for each in found if "attention" in each.values and each.span.start < root.span.start)
+        root = next(uncompiled, root)
+    return root
 
 
 def _noticed(told: Sequence[Told]) -> list[Noticed]:
@@ -175,6 +185,10 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
     for pattern in sought.more:
         if (more := pattern.search(context.text)) is not None:
             values = merged(values, values_of(more, context))
+    if sought.others is not None:
+        for other in sought.others.finditer(context.text):
+            if (size := size_bytes(other["size"])) is not None:
+                values.setdefault(f"process_{other['pid']}_bytes", Value(size, context.span(*other.span("size"))))
     origin = rows[index].origin
     rank, pid = values.get("rank"), values.get("pid")
     end = max([row.span(0, found.end()).end, *(value.span.end for value in values.values())])
@@ -259,12 +273,15 @@ def _failure(
         same = each is first or each.rank == first.rank or first.pid == each.pid
         values = merged(values, each.values) if same or not values else values
     about = KINDS[kind]
-    role: Role = about.role
-    if kind == "exception" and all(_is_weak(each) for each in group):
-        role = Role.CONSEQUENCE
     last = max(each.span.end for each in group)
+    survived = progress_after is not None and progress_after > last
     owner = next((n for n, traceback in enumerate(tracebacks) if _within(first.span, traceback.span)), None)
     ranks = {each.rank for each in group if each.rank is not None}
+    role = about.role
+    if kind == "exception" and all(_is_weak(each) for each in group):
+        role = Role.CONSEQUENCE
+    if survived and kind in _SURVIVABLE and (owner is None or tracebacks[owner].thread is None):
+        role = Role.DEGRADED
     return FailureFound(
         kind=kind,
         title=about.title,
@@ -275,8 +292,9 @@ def _failure(
         ranks=tuple(sorted(ranks)),
         count=len(tellings),
         tellings=tuple(_telling(each) for each in tellings[:MAX_TELLINGS]) if len(tellings) > 1 else (),
+        is_first=any(each.is_root for each in group),
         silent_ranks=_silent(ranks) if kind == "nccl_timeout" else (),
-        survived=progress_after is not None and progress_after > last,
+        survived=survived,
         traceback=owner,
         spans={"kind": first.span, "line": first.row.span(), "ranks": first.span},
     )
@@ -327,11 +345,14 @@ def _without_echoes(found: list[FailureFound]) -> list[FailureFound]:
         "bus_error": (),
         "cuda_error": ("device_assert", "illegal_access", "cuda_oom"),
         "nccl_error": ("illegal_access",),
+        "compile_failed": ("triton_resources",),
     }
     kept = []
     for each in found:
         better = [
-            other for other in found if other.kind in special.get(each.kind, ()) and other.span.start == each.span.start
+            other
+            for other in found
+            if other.kind in special.get(each.kind, ()) and other.spans["line"] == each.spans["line"]
         ]
         if not better:
             kept.append(each)

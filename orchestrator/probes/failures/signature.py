@@ -16,6 +16,7 @@ from orchestrator.probes.spans import Value
 WHOLE = frozenset(
     [
         "rank",
+        "seconds",
         "local_rank",
         "pid",
         "exitcode",
@@ -52,6 +53,8 @@ class Signature:
     """Looked for in that row and the `following` ones of the same writer."""
     following: int = 0
     unless: re.Pattern[str] | None = None
+    others: re.Pattern[str] | None = None
+    """Each `size` is what another process, `pid`, holds."""
 
 
 def signature(
@@ -61,6 +64,7 @@ def signature(
     *more: str,
     following: int = 0,
     unless: str | None = None,
+    others: str | None = None,
 ) -> Signature:
     """needles: split at `|`."""
     return Signature(
@@ -70,6 +74,7 @@ def signature(
         tuple(re.compile(each, re.IGNORECASE) for each in more),
         following,
         None if unless is None else re.compile(unless, re.IGNORECASE),
+        None if others is None else re.compile(others, re.IGNORECASE),
     )
 
 

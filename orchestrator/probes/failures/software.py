@@ -19,15 +19,17 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|cache_size_limit)) (?:of (?P<limit2>\d{1,9}) )?(?:reached|exceeded|hit)"
         r"|FailOnRecompileLimitHit|hit the recompile limit",
         r"function: '?(?P<function>[^'\n(]{1,200})'? \((?P<file>[^:\n)]{1,300}):(?P<line_number>\d{1,7})\)",
-        r"last reason: (?P<reason>[^\n]{1,300})",
+        r"(?:last )?reasons?: {1,8}(?P<reason>[^\n]{1,300})",
         following=4,
     ),
     signature(
         "eager_fallback",
         "fall back|falling back|fallback|without torch.compile|suppress_errors|convert_frame|unoptimized",
-        r"(?:fall(?:ing)? ?back|fallback) to (?:the )?eager\b|flex_attention called without torch\.compile"
+        r"(?:fall(?:ing)? ?back|fallback) to (?:the )?eager\b"
+        r"|(?P<attention>flex_attention) called without torch\.compile"
         r"|WON'T CONVERT (?P<function>[^\n]{1,200})|will use an unfused implementation"
         r"|materializ\w{1,6} the full scores matrix",
+        unless=r"you can suppress|TORCHDYNAMO_|instead of falling",
     ),
     signature(
         "compile_failed",
@@ -42,6 +44,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|^(?P<error2>BackendCompilerFailed|InductorError|LoweringException|CppCompileError"
         r"|SubprocException): (?P<message2>[^\n]{0,300})"
         r"|Compiled Fx GraphModule failed|triton\.compiler\.errors\.(?P<error3>CompilationError)",
+        r"raised:\s{1,4}(?P<raised>\S[^\n]{1,300})",
         r"\] (?:\[\d{1,4}/\d{1,4}\] )?(?P<repro>/\S{1,400}minifier_launcher\.py)",
         following=4,
     ),

@@ -29,7 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "killed",
         "killed",
-        r"^(?:[\w./~-]{1,200}: line \d{1,6}: +\d{1,9} |zsh: "
+        r"^(?:[\w./~-]{1,200}: line \d{1,6}: +(?P<pid>\d{1,9}) |zsh: "
         r"|\[\d{1,3}\][+-]? +(?:\d{1,9} )?)?killed\b(?!:)(?: +(?P<command>\S.{0,200}))?\s*$",
         unless=r"killed by|killed process",
     ),
@@ -41,6 +41,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|(?:^|zsh: |\d |: |\[orch\].{0,80})segmentation fault(?: +\(core dumped\))?"
         r"|caught signal 11 \(Segmentation fault"
         r"|signal: segmentation fault|signal SIGSEGV|\*\*\* SIGSEGV|<Signals\.SIGSEGV|signal 11 \(SIGSEGV\)",
+        r": line \d{1,6}: +(?P<pid>\d{1,9}) ",
         r"segmentation fault(?: +\(core dumped\))? {1,8}(?P<command>\S.{0,200})$",
         r"worker \(pid\(?s?\)? (?P<pid>\d{1,9})\)",
         unless=r"^Fatal Python error|^\s*#",
@@ -50,6 +51,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "bus error|sigbus",
         r"(?:^|zsh: |\d |: |unexpected )bus error(?: +\(core dumped\))?|<Signals\.SIGBUS|signal 7 \(SIGBUS\)"
         r"|signal SIGBUS|caught signal 7",
+        r": line \d{1,6}: +(?P<pid>\d{1,9}) ",
         r"bus error(?: +\(core dumped\))? {1,8}(?P<command>(?!encountered)\S.{0,200})$",
         r"worker \(pid\(?s?\)? (?P<pid>\d{1,9})\)",
         r"(?P<shm>insufficient shared memory \(shm\)|out of shared memory)",
