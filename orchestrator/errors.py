@@ -110,6 +110,8 @@ class NotAsWantedError(OrchError):
 EXIT_NOTHING_FOUND = 1
 """What was looked for is not there, and that is an answer: `orch logs --traceback` of a log without any."""
 
+EXIT_DIFFERS = 1
+"""`orch diff` found differences: an answer, as diff(1) gives it."""
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130

@@ -8,9 +8,9 @@ import os
 from orchestrator import __version__
 
 EXIT_CODES = """\
-exit codes: 0 done, 1 nothing found (logs --traceback), 2 usage, 3 inventory, 4 host unreachable, 5 host key,
-6 login refused, 7 container, 8 outcome unknown (link lost), 9 busy (live run, lease), 10 preflight, 11 the run
-failed, 12 deadline passed, 13 transfer, 14 done and not as wanted, 70 bug, 130 interrupted.
+exit codes: 0 done, 1 nothing found (logs --traceback) or different (diff), 2 usage, 3 inventory,
+4 host unreachable, 5 host key, 6 login refused, 7 container, 8 outcome unknown (link lost), 9 busy (live run, lease),
+10 preflight, 11 the run failed, 12 deadline passed, 13 transfer, 14 done and not as wanted, 70 bug, 130 interrupted.
 `orch exec` hands on the command's own code."""
 
 
@@ -107,9 +107,10 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     runs.add_argument(
         "words",
         nargs="*",
-        metavar="TARGET | show RUN",
-        help="targets; or `show` and a run id, its beginning, or `last`",
+        metavar="TARGET | show RUN | mark RUN good|bad",
+        help="targets; or `show` and a run id, its beginning, or `last`; or `mark`, a run, and what it was",
     )
+    runs.add_argument("--note", metavar="TEXT", help="with mark: why")
     target(runs)
     runs.add_argument("-n", "--last", type=count, metavar="N", help="only the newest N (default: 20)")
     runs.add_argument("--json", action="store_true")
@@ -119,6 +120,20 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     read.add_argument("file", nargs="?", metavar="FILE", default="-", help="default, and `-`: stdin")
     read.add_argument("--fields", metavar="A,B,...", help="the columns that were asked for, where no header names them")
     read.add_argument("--json", action="store_true")
+
+    diff = command("diff", "what differs between two runs, the likeliest cause first; exit code 1: something does")
+    diff.add_argument(
+        "sides",
+        nargs="*",
+        metavar="A B",
+        help="run id or its beginning, last-good, latest, or now (the target as it is); default: last-good latest",
+    )
+    target(diff)
+    diff.add_argument("--json", action="store_true")
+
+    fingerprint = command("fingerprint", "everything that a run would start from now; nothing is started")
+    selectors(fingerprint)
+    fingerprint.add_argument("--json", action="store_true", help="canonical: the same for the same, byte for byte")
 
     attach = command("attach", "attach to the run's tmux session (detach: Ctrl-b d)")
     target(attach)

@@ -1,10 +1,11 @@
-"""orch runs: which runs there were; `orch runs show ID`: one run's whole record."""
+"""orch runs: which runs there were; `show ID`: all of one; `mark ID good|bad`: what somebody thinks of it."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+from dataclasses import asdict
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
@@ -12,7 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_one_target, select_targets
-from orchestrator.operations.runs import list_runs, show_run
+from orchestrator.operations.runs import list_runs, mark_run, show_run
 from orchestrator.reports.run_detail import render_run, run_record
 from orchestrator.reports.runs import RunsReport, render_runs, runs_record
 
@@ -23,6 +24,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if len(words) != 2:
             raise UsageError("`orch runs show` takes one run", way_out="orch runs show last")
         return _show(arguments, words[1], output)
+    if words[:1] == ["mark"]:
+        if len(words) != 3 or words[2] not in ("good", "bad"):
+            raise UsageError("`orch runs mark` takes one run, and good or bad", way_out="orch runs mark last good")
+        return _mark(arguments, words[1], words[2], output)
+    if arguments.note is not None:
+        raise UsageError("--note goes with `orch runs mark`", way_out="orch runs mark last good --note TEXT")
     if arguments.target is not None:
         words = [*words, arguments.target]
     targets = select_targets(load_inventory(arguments.inventory), words)
@@ -40,6 +47,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if seen and not arguments.json:
         output.next_step("orch runs show last" if any(report.runs for report in seen) else "orch launch")
     return code
+
+
+def _mark(arguments: argparse.Namespace, wanted: str, verdict: str, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    run_id, mark = asyncio.run(mark_run(target, wanted, verdict, arguments.note, trace=output.trace))
+    if arguments.json:
+        output.result(json.dumps({"schema": "orch.mark/1", "target": target.name, "run_id": run_id, **asdict(mark)}))
+        return 0
+    output.result(f"run {run_id} on {target.label} is marked {mark.verdict}")
+    output.next_step("orch diff")
+    return 0
 
 
 def _show(arguments: argparse.Namespace, wanted: str, output: Output) -> int:

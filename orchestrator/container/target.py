@@ -12,9 +12,10 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from orchestrator.container.config import config_file, parse_config
 from orchestrator.container.kinds import KINDS
 from orchestrator.container.place import Place
-from orchestrator.errors import DeadlineError
+from orchestrator.errors import DeadlineError, OrchError
 from orchestrator.inventory.model import ContainerKind, Host, Target
 from orchestrator.transport.connect import connect
 from orchestrator.transport.marker import MarkedProcess, marked, new_marker
@@ -24,6 +25,7 @@ from orchestrator.transport.tracing import Trace
 
 INSIDE_START_LIMIT_S = 60.0
 """From the host's shell to the first word from inside: a loaded host starts pct slowly."""
+CONFIG_LIMIT_S = 10.0
 
 
 class ContainerTransport:
@@ -32,6 +34,7 @@ class ContainerTransport:
     def __init__(self, transport: Transport, kind: ContainerKind, place: Place) -> None:
         self.label = place.label
         self._transport = transport
+        self._kind_name = kind
         self._kind = KINDS[kind]
         self._place = place
 
@@ -83,6 +86,20 @@ class ContainerTransport:
         """The host itself over the same connection; closed with this one."""
         place = replace(self._place, label=f"the host of {self._place.label}", container_id=None)
         return ContainerTransport(self._transport, "none", place)
+
+    async def container_config(self) -> dict[str, str] | None:
+        """As the host's file has it, read with the login's own rights. {}: no container; None: it cannot be read."""
+        file = config_file(self._kind_name, self._place.container_id)
+        if file is None:
+            return {} if self._kind_name == "none" else None
+        # Not through sudo: where that may do only `pct`, a refusal is reported to the administrator.
+        place = replace(self._place, label=f"the host of {self._place.label}", container_id=None, become="none")
+        host = ContainerTransport(self._transport, "none", place)
+        try:
+            done = await host.run(["cat", file], timeout_s=CONFIG_LIMIT_S)
+        except OrchError:
+            return None
+        return parse_config(done.stdout.decode("utf-8", "replace")) if done.exit_code == 0 else None
 
     async def close(self) -> None:
         await self._transport.close()

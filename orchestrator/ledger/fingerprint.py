@@ -1,10 +1,12 @@
-"""fingerprint.json as facts: what a run started from. Schema orch.fingerprint/1.
+"""fingerprint.json as facts: what a run started from. Schema orch.fingerprint/2; 1 is read too.
 
 Rule: pure; what the record does not tell is None, and a record of another schema is read as far as it is the same.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +14,7 @@ from orchestrator.probes.compile_cache import CompileCache, parse_cache_stats
 from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 
-SCHEMA = "orch.fingerprint/1"
+SCHEMA = "orch.fingerprint/2"
 
 
 @dataclass(frozen=True)
@@ -86,42 +88,63 @@ class Fingerprint:
     """Section -> why it could not be collected."""
 
 
+def canonical_identity(record: Mapping[str, object]) -> str:
+    """One line of JSON, sorted, of what is compared: the same, byte for byte, for the same."""
+    return json.dumps(record.get("identity"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def identity_hash(record: Mapping[str, object]) -> str | None:
+    """16 hex digits; None for a record that tells nothing that is compared."""
+    if not as_mapping(record.get("identity")):
+        return None
+    return hashlib.sha256(canonical_identity(record).encode("ascii")).hexdigest()[:16]
+
+
+def sections(record: object) -> Mapping[str, object]:
+    """Section -> what it holds, whichever schema it is of: in 1 they stand side by side. Empty when there is none."""
+    raw = as_mapping(record)
+    if as_str(raw.get("schema")) is None or "broken" in raw:
+        return {}
+    return {**raw, **as_mapping(raw.get("observed")), **as_mapping(raw.get("identity"))}
+
+
 def parse_fingerprint(record: object) -> Fingerprint | None:
     """None when there is none, or it cannot be read."""
-    raw = as_mapping(record)
+    raw = sections(record)
     schema = as_str(raw.get("schema"))
-    if schema is None or "broken" in raw:
+    if schema is None:
         return None
     python, machine, variables = (as_mapping(raw.get(name)) for name in ("python", "machine", "variables"))
-    packages = raw.get("packages")
+    packages, host, disk = raw.get("packages"), as_mapping(raw.get("host")), as_mapping(raw.get("disk"))
     return Fingerprint(
         schema=schema,
         run_id=as_str(raw.get("run_id")),
         taken_at=as_float(raw.get("taken_at")),
         orch_version=as_str(as_mapping(raw.get("orch")).get("version")),
-        release=_release(as_mapping(raw.get("release"))),
+        release=_release(as_mapping(raw.get("release")), as_mapping(raw.get("deployed"))),
         python=as_str(python.get("version")),
         python_path=as_str(python.get("executable")) or as_str(python.get("path")),
         packages=_texts(packages) if isinstance(packages, dict) else None,
         torch=_torch(as_mapping(raw.get("torch"))),
         driver=as_str(as_mapping(raw.get("driver")).get("version")),
-        gpus=_gpus(as_mapping(raw.get("nvidia_smi"))),
+        gpus=gpus_of(raw),
         variables=_texts(as_mapping(variables.get("values"))),
-        other_variables=as_strs(variables.get("names")),
+        other_variables=tuple(sorted(as_mapping(variables.get("hashed")))) or as_strs(variables.get("names")),
         spec=as_mapping(raw.get("spec")),
         cache=parse_cache_stats(raw.get("cache")),
-        limits=_limits(as_mapping(raw.get("limits"))),
+        limits=_limits(as_mapping(raw.get("limits")), as_int(disk.get("free_bytes"))),
         kernel=as_str(machine.get("kernel")),
         libc=as_str(machine.get("libc")),
-        hostname=as_str(machine.get("hostname")),
-        boot_id=as_str(machine.get("boot_id")),
+        hostname=as_str(host.get("hostname")) or as_str(machine.get("hostname")),
+        boot_id=as_str(host.get("boot_id")) or as_str(machine.get("boot_id")),
         unknown=_texts(as_mapping(raw.get("unknown"))),
     )
 
 
-def _release(raw: Mapping[str, object]) -> ReleaseFacts | None:
+def _release(raw: Mapping[str, object], deployed: Mapping[str, object]) -> ReleaseFacts | None:
     if not raw:
         return None
+    deployed = deployed or raw
     git = as_mapping(raw.get("git"))
     return ReleaseFacts(
         tree_hash=as_str(raw.get("tree_hash")),
@@ -130,8 +153,8 @@ def _release(raw: Mapping[str, object]) -> ReleaseFacts | None:
         git_commit=as_str(git.get("commit")),
         git_branch=as_str(git.get("branch")),
         git_dirty_files=as_strs(git.get("dirty_files")) if git else None,
-        deployed_by=as_str(raw.get("deployed_by")),
-        deployed_at=as_float(raw.get("pushed_at")),
+        deployed_by=as_str(deployed.get("deployed_by")),
+        deployed_at=as_float(deployed.get("pushed_at")),
     )
 
 
@@ -146,14 +169,22 @@ def _torch(raw: Mapping[str, object]) -> TorchBuild | None:
     )
 
 
-def _gpus(raw: Mapping[str, object]) -> tuple[Gpu, ...] | None:
-    csv = as_str(raw.get("csv"))
-    if csv is None or raw.get("error") is not None:
+def gpus_of(raw: Mapping[str, object]) -> tuple[Gpu, ...] | None:
+    """raw: the sections. None: not known."""
+    listed = raw.get("gpus")
+    if isinstance(listed, list):
+        told = [as_mapping(gpu) for gpu in listed]
+        return tuple(
+            Gpu(as_int(gpu.get("index")), as_str(gpu.get("name")), as_int(gpu.get("memory_total_mib"))) for gpu in told
+        )
+    smi = as_mapping(raw.get("nvidia_smi"))
+    csv = as_str(smi.get("csv"))
+    if csv is None or smi.get("error") is not None:
         return None
     return tuple(Gpu(gpu.index, gpu.name, gpu.memory_total_mib) for gpu in parse_gpu_csv(csv).gpus)
 
 
-def _limits(raw: Mapping[str, object]) -> Limits | None:
+def _limits(raw: Mapping[str, object], disk_free_bytes: int | None) -> Limits | None:
     if not raw:
         return None
     cpus = raw.get("cpus")
@@ -162,7 +193,7 @@ def _limits(raw: Mapping[str, object]) -> Limits | None:
         cpu_cores=as_float(raw.get("cpu_cores")),
         cpus=tuple(cpu for cpu in cpus if isinstance(cpu, int)) if isinstance(cpus, list) else (),
         shm_bytes=as_int(raw.get("shm_bytes")),
-        disk_free_bytes=as_int(raw.get("disk_free_bytes")),
+        disk_free_bytes=as_int(raw.get("disk_free_bytes")) if disk_free_bytes is None else disk_free_bytes,
     )
 
 

@@ -10,10 +10,24 @@ from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
 from orchestrator.ledger.records import RunRecord, parse_run_record
+from orchestrator.probes.printed import TOKENS
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput, merge, read_tail
 from orchestrator.probes.training import RunPhase, how_it_ended
-from orchestrator.probes.values import as_int, as_mapping, as_str, as_strs
+from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
+
+GOOD, BAD = "good", "bad"
+NEAR_BEST = 0.85
+"""A run that was slower than this part of the fastest one is not a good one, however it ended."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    verdict: str
+    """good or bad"""
+    note: str | None
+    by: str | None
+    at_s: float | None
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,8 @@ class RunSummary:
     """Complete ones."""
     launched_by: str | None
     command: tuple[str, ...]
+    mark: Mark | None = None
+    """What somebody thinks of it."""
 
 
 def parse_runs(answer: Mapping[str, object], tails: bytes) -> tuple[RunSummary, ...]:
@@ -74,10 +90,12 @@ def run_outcome(run: RunRecord) -> str:
 
 
 def choose_run(ids: Sequence[str], wanted: str) -> str:
-    """ids: oldest first; wanted: an id, its unique beginning, or `last`. Raises UsageError naming what there is."""
+    """ids: oldest first; wanted: an id, its unique beginning, `last` or `latest`. Raises UsageError naming what there
+    is."""
     if wanted in ids:
         return wanted
-    found = [run_id for run_id in ids if run_id.startswith(wanted)] if wanted != "last" else list(ids[-1:])
+    newest = wanted in ("last", "latest")
+    found = list(ids[-1:]) if newest else [run_id for run_id in ids if run_id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     raise UsageError(
@@ -85,6 +103,41 @@ def choose_run(ids: Sequence[str], wanted: str) -> str:
         evidence=("they are: " + ", ".join(found[-10:])) if found else "the last ones: " + ", ".join(ids[-10:]),
         way_out="orch runs" if ids else "orch launch",
     )
+
+
+def parse_mark(record: object) -> Mark | None:
+    """mark.json. None: it is not marked."""
+    raw = as_mapping(record)
+    verdict = as_str(raw.get("verdict"))
+    if verdict not in (GOOD, BAD):
+        return None
+    return Mark(verdict, as_str(raw.get("note")), as_str(raw.get("by")), as_float(raw.get("at")))
+
+
+def last_good(runs: Sequence[RunSummary], *, before: str | None, least_per_s: float | None) -> tuple[str, str] | None:
+    """(run id, why it counts as good). runs: oldest first; before: a run that is not to be found, nor one after it;
+    least_per_s: what the inventory expects at least, in tokens.
+
+    The newest that somebody marked good; else the newest that ended without failing and was about as fast as the
+    fastest. None: there is none."""
+    ids = [run.run_id for run in runs]
+    earlier = runs[: ids.index(before)] if before in ids else runs
+    marked = [run for run in earlier if run.mark and run.mark.verdict == GOOD]
+    if marked:
+        note = marked[-1].mark.note if marked[-1].mark else None
+        return marked[-1].run_id, "marked good" + (f": {one_line(note)}" if note else "")
+    well = [run for run in earlier if run.phase is RunPhase.ENDED and not run.failed and run.mark is None]
+    rates = [rate for run in well if (rate := tokens_per_s(run)) is not None]
+    if rates:
+        least = NEAR_BEST * max(rates) if least_per_s is None else min(least_per_s, max(rates))
+        well = [run for run in well if (tokens_per_s(run) or 0.0) >= least]
+    return (well[-1].run_id, well[-1].outcome) if well else None
+
+
+def tokens_per_s(run: RunSummary) -> float | None:
+    """The last that was said; None when it counts something else."""
+    rate = run.throughput.rate if run.throughput else None
+    return rate.per_s if rate is not None and rate.counted == TOKENS and not rate.per_device else None
 
 
 def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Mapping[str, object]) -> RunSummary:
@@ -117,4 +170,5 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
         checkpoints=sum(checkpoint.complete for checkpoint in run.checkpoints),
         launched_by=as_str(spec.get("launched_by")),
         command=run.argv,
+        mark=parse_mark(raw.get("mark")),
     )

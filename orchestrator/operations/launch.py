@@ -23,11 +23,11 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.inventory.model import Payload, Target
-from orchestrator.ledger.run_environment import KEY, RunEnvironment, choose_environment
+from orchestrator.ledger.run_environment import KEY, RunEnvironment
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import find_checkpoint
-from orchestrator.operations.environment import environment_name
-from orchestrator.operations.session import agent_session, release_lease, require_payload, take_lease, who_asks
+from orchestrator.operations.run_environment import environment_for_launch
+from orchestrator.operations.session import agent_and_config, release_lease, require_payload, take_lease, who_asks
 from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.log import find_traceback
 from orchestrator.probes.preflight import Preflight, Problem, find_problems, notes, parse_preflight
@@ -82,11 +82,12 @@ async def launch(
     """Raises PreflightError and BusyError (nothing started), RunFailedError (it ended badly), DeadlineError (it did not
     get there in time, or ended well before it could)."""
     payload = require_payload(target)
-    async with agent_session(target, trace) as session:
+    async with agent_and_config(target, trace) as (session, config):
         await take_lease(session, target)
-        environment, problem = await _environment(session, target, payload)
+        environment, problem = await environment_for_launch(session, target, payload)
         payload = replace(payload, python=environment.python) if environment else payload
         facts, observed = await _preflight(session, target, payload, problem)
+        observed["container"] = await config
         if on_starting:
             on_starting()
         report = await _start(session, target, payload, environment, facts, observed, request)
@@ -102,18 +103,6 @@ async def launch(
     return report
 
 
-async def _environment(
-    session: AgentSession, target: Target, payload: Payload
-) -> tuple[RunEnvironment | None, Problem | None]:
-    """What the command runs in, if orch makes that. Raises InventoryError for its lock."""
-    if payload.environment is None:
-        return None, None
-    wanted = environment_name(payload.environments[payload.environment])
-    listed = await session.request("env_list", base=target.base)
-    found = choose_environment(payload.environment, wanted, listed.header)
-    return (None, found) if isinstance(found, Problem) else (found, None)
-
-
 async def _preflight(
     session: AgentSession, target: Target, payload: Payload, problem: Problem | None
 ) -> tuple[Preflight, dict[str, Any]]:
@@ -127,6 +116,7 @@ async def _preflight(
             python=payload.python,
             tmux_wanted=payload.session is not None,
             nvidia_smi=list(QUESTION) if payload.devices else None,
+            gpus=payload.devices != 0,
             paths=[path for path in (payload.data, payload.model) if path],
             timeout_s=60.0,
         ),
@@ -142,7 +132,10 @@ async def _preflight(
             evidence="\n".join(problem.text for problem in found),
             way_out="\n".join(dict.fromkeys(problem.way_out for problem in found if problem.way_out)),
         )
-    return facts, {"orch_version": __version__, **{name: answer.header[name] for name in ("python", "nvidia_smi")}}
+    told: dict[str, Any] = {
+        name: answer.header[name] for name in ("python", "gpus", "gpus_error") if name in answer.header
+    }
+    return facts, {"orch_version": __version__, "expected": dict(payload.expected.hashes), **told}
 
 
 def _busy(target: Target, run_id: str) -> BusyError:

@@ -14,8 +14,8 @@ from orchestrator.inventory.model import Target
 from orchestrator.ledger.fingerprint import parse_fingerprint
 from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import parse_run_record
-from orchestrator.ledger.runs import choose_run, parse_runs
-from orchestrator.operations.session import agent_session
+from orchestrator.ledger.runs import Mark, choose_run, parse_mark, parse_runs
+from orchestrator.operations.session import agent_session, who_asks
 from orchestrator.probes.values import as_mapping
 from orchestrator.reports.run_detail import RunDetail
 from orchestrator.reports.runs import RunsReport
@@ -44,7 +44,7 @@ async def show_run(target: Target, wanted: str, *, trace: Trace | None = None) -
             session.request("run_facts", base=target.base, run_id=run_id),
             session.request("runs_overview", base=target.base, only=run_id),
             session.request("journal_entries", base=target.base, run_id=run_id),
-            _read_json(session, f"{target.base}/runs/{run_id}/{contract.FINGERPRINT}"),
+            read_json(session, f"{target.base}/runs/{run_id}/{contract.FINGERPRINT}"),
         )
     run = parse_run_record(facts.header)
     summaries = parse_runs(overview.header, overview.body)
@@ -62,7 +62,22 @@ async def show_run(target: Target, wanted: str, *, trace: Trace | None = None) -
     )
 
 
-async def _read_json(session: AgentSession, path: str) -> Mapping[str, Any] | None:
+async def mark_run(
+    target: Target, wanted: str, verdict: str, note: str | None, *, trace: Trace | None = None
+) -> tuple[str, Mark]:
+    """(run id, its mark). wanted: as for show_run. Raises UsageError naming what there is."""
+    async with agent_session(target, trace) as session:
+        state = (await session.request("run_facts", base=target.base)).header
+        run_id = choose_run(state["runs"], wanted)
+        reply = await session.request(
+            "mark_run", base=target.base, run_id=run_id, verdict=verdict, note=note, who=who_asks()
+        )
+    mark = parse_mark(reply.header)
+    assert mark is not None
+    return run_id, mark
+
+
+async def read_json(session: AgentSession, path: str) -> Mapping[str, Any] | None:
     """None: not there, or not to be read."""
     try:
         reply = await session.request("read_file", path=path)

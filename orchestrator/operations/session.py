@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from orchestrator.agent.client import AgentSession
@@ -47,6 +47,25 @@ async def agent_session(target: Target, trace: Trace | None) -> AsyncIterator[Ag
             await session.close()
     finally:
         await transport.close()
+
+
+@asynccontextmanager
+async def agent_and_config(
+    target: Target, trace: Trace | None
+) -> AsyncIterator[tuple[AgentSession, Awaitable[dict[str, str] | None]]]:
+    """Like agent_session, and what the host's file says of the container: read over the same connection meanwhile."""
+    transport = await open_target(target, trace=trace)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(transport.close)
+        session = await AgentSession.open(transport, pythons=interpreters(target))
+        stack.push_async_callback(session.close)
+        await stack.enter_async_context(_traced(session, trace))
+        reading = asyncio.ensure_future(transport.container_config())
+        try:
+            yield session, reading
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
 
 @asynccontextmanager

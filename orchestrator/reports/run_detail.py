@@ -80,6 +80,10 @@ def _run_rows(detail: RunDetail) -> Rows:
     rows = [("command", " ".join(run.argv) or DASH), ("started", utc_text(summary.started_at) + by)]
     if summary.ended_at is not None:
         rows.append(("ended", utc_text(summary.ended_at)))
+    if summary.mark is not None:
+        by = f" by {summary.mark.by}" if summary.mark.by else ""
+        note = f": {summary.mark.note}" if summary.mark.note else ""
+        rows.append(("marked", f"{summary.mark.verdict}{by} at {utc_text(summary.mark.at_s)}{note}"))
     rows += [("because", text) for text in run.state.evidence[1:]]
     if run.settings:
         rows.append(("settings", " ".join(f"{name}={value}" for name, value in run.settings.items())))

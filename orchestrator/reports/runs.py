@@ -46,7 +46,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
         run.run_id,
         utc_text(run.started_at).removesuffix(" UTC"),
         duration_text(run.duration_s),
-        run.outcome,
+        run.outcome + (f", marked {run.mark.verdict}" if run.mark else ""),
         step_text(run),
         rate_of(run.throughput.rate) if run.throughput and run.throughput.rate else DASH,
         short(run.release),

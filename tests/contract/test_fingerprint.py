@@ -23,8 +23,9 @@ def launch(place, **params):
 
 
 def observed(place):
-    asked = {"base": str(place.base), "python": sys.executable, "nvidia_smi": None}
-    return {"orch_version": "9.9", **{k: preflight.preflight(asked, b"", None)[k] for k in ("python", "nvidia_smi")}}
+    asked = {"base": str(place.base), "python": sys.executable}
+    python = preflight.preflight(asked, b"", None)["python"]
+    return {"orch_version": "9.9", "container": {"memory": "1"}, "gpus": None, "python": python}
 
 
 def test_a_real_start(place):
@@ -46,7 +47,7 @@ def test_a_real_start(place):
         environment={"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": "/no/such"},
     )
     assert json.loads(text)["unknown"] == {}
-    assert found.schema == "orch.fingerprint/1" and found.orch_version == "9.9"
+    assert found.schema == "orch.fingerprint/2" and found.orch_version == "9.9"
     assert (found.release.tree_hash, found.release.git_commit) == ("a" * 64, "b" * 40)
     assert (found.release.git_branch, found.release.git_dirty_files) == ("main", ("x.py",))
     assert found.python == ".".join(map(str, sys.version_info[:3])) and found.python_path == sys.executable
@@ -56,7 +57,7 @@ def test_a_real_start(place):
     assert (found.cache.bytes, found.cache.entries) == (50, 1)
     assert found.kernel == os.uname().release and found.hostname == os.uname().nodename
     assert found.limits.cpus and found.limits.shm_bytes and found.limits.disk_free_bytes
-    assert found.gpus is None, "nvidia-smi was not asked"
+    assert found.gpus is None, "there is no nvidia-smi"
 
 
 def test_what_may_be_secret_is_never_in_it(place):
@@ -79,14 +80,15 @@ def test_with_nothing_observed_the_rest_is_there(place):
 def test_what_hangs_or_fails_is_null_and_the_run_starts(place, monkeypatch):
     hang = threading.Event()
     monkeypatch.setattr(fingerprint, "DEADLINE_S", 0.3)
-    monkeypatch.setattr(fingerprint, "torch_facts", lambda folders: 1 / 0)
+    monkeypatch.setattr(fingerprint, "limits", lambda: 1 / 0)
     monkeypatch.setattr(fingerprint, "cache_facts", lambda environment: hang.wait(60))
     began = time.monotonic()
     text, found = launch(place)
     hang.set()
-    assert found.cache is None and found.torch is None and found.kernel
-    assert "division" in found.unknown["torch"] and "not done within" in found.unknown["cache"]
-    assert set(json.loads(text)["unknown"]) == {"torch", "cache"}
+    assert found.cache is None and found.limits is None and found.kernel
+    assert "division" in found.unknown["limits"] and "not done within" in found.unknown["cache"]
+    why = json.loads(text)["unknown"]
+    assert {name for name in why if "NotAskedError" not in why[name]} == {"limits", "cache"}
     assert time.monotonic() - began < 30
 
 

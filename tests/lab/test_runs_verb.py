@@ -46,9 +46,9 @@ def test_runs_are_listed_and_shown_whole(place: Place) -> None:
     whole = json.loads(place.ok("runs", "show", "last", "--json"))
     assert (whole["schema"], whole["run"]["run_id"]) == ("orch.run/1", failed["run_id"])
     fingerprint = whole["fingerprint"]
-    assert fingerprint["schema"] == "orch.fingerprint/1" and fingerprint["unknown"] == {}
-    assert fingerprint["release"]["tree_hash"] == failed["release"]
-    assert fingerprint["python"]["version"] and fingerprint["packages"] is not None
+    assert fingerprint["schema"] == "orch.fingerprint/2" and set(fingerprint["unknown"]) <= {"container"}
+    assert fingerprint["identity"]["release"]["tree_hash"] == failed["release"]
+    assert fingerprint["identity"]["python"]["version"] and fingerprint["identity"]["packages"] is not None
     assert [(entry["op"], entry["phase"]) for entry in whole["journal"]] == [("launch", "begin"), ("launch", "done")]
 
 

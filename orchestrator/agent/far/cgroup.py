@@ -28,6 +28,19 @@ def container_facts(root: str = "/") -> Dict[str, Any]:
     }
 
 
+def limit_facts(root: str = "/") -> Dict[str, Any]:
+    """memory_bytes, cpu_cores; "none" where a group's file says that there is none, None where no file says so."""
+    memory, cpu = _folders(root, "memory"), _folders(root, "cpu")
+    memory_bytes, cpu_cores = _memory_limit(memory, root), _cpu_limit(cpu)
+    names = [(folder, name) for folder in memory for name in ("memory.max", "memory.limit_in_bytes")]
+    asked = any(_text("%s/%s" % pair) is not None for pair in names)
+    asked_cpu = any(_text(folder + name) is not None for folder in cpu for name in ("/cpu.max", "/cpu.cfs_quota_us"))
+    return {
+        "memory_bytes": "none" if memory_bytes is None and asked else memory_bytes,
+        "cpu_cores": "none" if cpu_cores is None and asked_cpu else cpu_cores,
+    }
+
+
 def _folders(root: str, controller: str) -> List[str]:
     """Of the whole container first, then the one we are in and those in between; without a slash at their ends."""
     groups = parse_cgroup(_text(root + "proc/self/cgroup") or "")

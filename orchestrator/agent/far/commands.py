@@ -187,3 +187,11 @@ class _Pipes:
             self._selector.unregister(key.fileobj)
             assert self._process.stdin is not None
             self._process.stdin.close()
+
+
+def ask(argv: List[str], deadline_s: float) -> tuple[int | None, str, str]:
+    """(exit code or None, stdout, stderr or why there is no exit code)."""
+    result = run_command({"argv": argv, "timeout_s": deadline_s}, threading.Event())
+    if result["timed_out"]:
+        return None, result["stdout"], "%s did not answer within %g s" % (argv[0], deadline_s)
+    return result["exit_code"], result["stdout"], result["stderr"].strip()

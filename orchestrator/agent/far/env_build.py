@@ -192,10 +192,10 @@ class _Build:
 
     def _compare(self) -> None:
         """What is there now against what was to be there."""
-        from .fingerprint import packages  # it brings much that nothing else here needs
+        from .packages import packages  # only a build that came to its end needs it
 
         folders = glob.glob(os.path.join(glob.escape(self._path), "lib", "python*", "site-packages"))
-        there = packages(folders) or {}
+        there = packages(folders)
         wanted = self._params["requirements"]
         told = {(name, _plain_version(version)) for name, version in there.items()}
         wrong = sorted(told ^ {(name, _plain_version(version)) for name, version in wanted.items()})

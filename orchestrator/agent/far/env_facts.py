@@ -6,7 +6,7 @@ import json
 import shutil
 
 from .channel import Channel
-from .preflight import ask
+from .commands import ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json

@@ -1,5 +1,10 @@
 """fingerprint.json: what a run starts from, as files and the kernel tell it. Written before the training starts.
 
+    {"schema", "run_id", "taken_at", "took_s", "identity": {...}, "observed": {...}, "unknown": {section: why}}
+
+`identity` is what is compared: of a target that nobody changed it is the same, byte for byte, each time. `observed`
+changes by itself.
+
 Rule: it never fails a launch and never holds one up: each section is collected by itself, within one deadline for
 all, and is null when it cannot be known. Nothing is imported or executed of what it describes. Values of
 environment variables that may be secrets are not in it.
@@ -7,141 +12,195 @@ environment variables that may be secrets are not in it.
 
 from __future__ import annotations
 
-import ast
-import json
 import os
 import re
 import threading
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import cache, cgroup, records
+from . import cache, cgroup, content, kept_files, packages, records, release_facts, start_record
+from .gpu_identity import gpu_facts
 from .identity import boot_id
+from .observe import release
+from .preflight import python_facts
 from .records import Record, contract
 from .sources import agent_hash
+from .variables import settled, variable_facts
 
-SCHEMA = "orch.fingerprint/1"
-DEADLINE_S = 3.0
+SCHEMA = "orch.fingerprint/2"
+DEADLINE_S = 5.0
+NOW_DEADLINE_S = 40.0
+"""When nobody waits for a start."""
 CACHE_S = 1.0
 CACHE_FILES = 100_000
 """The caches are counted for so long, and so far."""
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+OF_THE_SPEC = ("payload", "settings", "targets", "drafters", "data", "model", "resume_from")
+"""Of run.json what makes a run another one; not who asked, when, and under which name."""
 
-SHOWN = re.compile(
-    r"(TORCH|TRITON|CUDA|NVIDIA_|NCCL|PYTORCH|OMP_|MKL_|OPENBLAS_|KMP_|GOMP_|PYTHON|LD_|HF_|TRANSFORMERS_|TOKENIZERS_"
-    r"|XLA_|CUBLAS|CUDNN|TF32|GLOO_|UCX_|MALLOC_|ORCH_).*|PATH|HOME|USER|LOGNAME|LANG|LC_.*|TMPDIR|TEMP|TMP|TZ|VIRTUAL_ENV"
-)
-"""Variables whose values are kept: they change what a training does. Of all others the name."""
-SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|SIGNATURE", re.IGNORECASE)
-SECRET_VALUE = re.compile(r"://[^/\s]*@|\bhf_[A-Za-z0-9]{16,}|\bBearer\b", re.IGNORECASE)
+Sections = Dict[str, Callable[[], Any]]
+
+
+class TooLateError(Exception):
+    pass
+
+
+class NotAskedError(Exception):
+    pass
 
 
 def write(folder: str, base: str, record: Record, observed: Record) -> None:
-    """folder: the run's; record: its run.json; observed: what the controller has from preflight. Never raises."""
-    began, at = time.monotonic(), time.time()
-    sections: Dict[str, Callable[[], Any]] = {
-        "orch": lambda: {"version": observed.get("orch_version"), "agent_hash": agent_hash()},
-        "spec": lambda: {name: value for name, value in record.items() if name != "environment"},
-        "release": lambda: release_facts(str(record.get("release") or "")),
-        "python": lambda: observed.get("python"),
-        "packages": lambda: packages(_site_folders(observed)),
-        "torch": lambda: torch_facts(_site_folders(observed)),
-        "driver": lambda: driver_facts(),
-        "nvidia_smi": lambda: observed.get("nvidia_smi"),
-        "variables": lambda: variable_facts(record["environment"]),
-        "limits": lambda: limits(base),
-        "machine": machine_facts,
-        "cache": lambda: cache_facts(record["environment"]),  # last: it takes longest
-    }
-    told: Record = {name: None for name in sections}
-    unknown: Dict[str, str] = {name: "not done within %g s" % DEADLINE_S for name in sections}
-
-    def collect() -> None:
-        for name, section in sections.items():
-            try:
-                told[name] = section()
-                unknown.pop(name)
-            except Exception as error:  # whatever it is, the training matters more
-                unknown[name] = ("%s: %s" % (type(error).__name__, error))[:200]
-
-    collecting = threading.Thread(target=collect, name="fingerprint", daemon=True)
-    collecting.start()
-    collecting.join(DEADLINE_S)
-    about = {"schema": SCHEMA, "run_id": record.get("run_id"), "taken_at": at, "took_s": time.monotonic() - began}
+    """folder: the run's; record: its run.json; observed: see `collect`. Never raises."""
+    told = collect(base, record, observed, DEADLINE_S)
     try:
-        records.write_record(folder, contract.FINGERPRINT, dict(dict(told), **about, unknown=dict(unknown)))
+        kept_files.keep(folder, files_to_keep(str(record.get("release") or ""), told["identity"]))
+        records.write_record(folder, contract.FINGERPRINT, dict(told, run_id=record.get("run_id")))
     except (OSError, ValueError, TypeError, RuntimeError):
         return
 
 
-def release_facts(release: str) -> Record | None:
-    """Of its record beside it. None: it is no release of ours. Raises OSError, ValueError."""
-    if not os.path.isfile(release.rstrip("/") + ".json"):
-        return None
-    with open(release.rstrip("/") + ".json", encoding="ascii") as stream:
-        kept = json.load(stream)
-    provenance = kept.get("provenance") or {}
-    names = ("tree_hash", "files", "bytes", "pushed_at")
-    by = {name: provenance.get(name) for name in ("git", "payload", "deployed_by")}
-    return dict({name: kept.get(name) for name in names}, path=release, **by)
-
-
-def packages(folders: List[str]) -> Dict[str, str] | None:
-    """Name (lower case, dashes) -> version, as the names of the .dist-info and .egg-info folders say. None: unknown.
-
-    The first folder that holds a package is the one it is imported from."""
-    if not folders:
-        return None
-    found: Dict[str, str] = {}
-    for folder in folders:
-        here: Dict[str, str] = {}
+def fingerprint_now(params: Record, body: bytes, channel: Any) -> Record:
+    """What a run would start from now. params: base, spec, argv, environment, python as in start_run; observed
+    ({orch_version, container, expected}); gpus (whether nvidia-smi is asked); python_problem (why there is no
+    environment). The record, without a run's id."""
+    base = records.base_folder(params)
+    python = params.get("python")
+    environment = start_record.training_environment(dict(params.get("environment") or {}), "", python)
+    record = dict(params.get("spec") or {}, release=release(base), environment=environment, python=python)
+    record["argv"] = start_record.resolve_python(list(params.get("argv") or [""]), python, environment["PATH"])
+    observed = dict(params.get("observed") or {}, python_problem=params.get("python_problem"))
+    if not observed["python_problem"]:
+        observed["python"] = python_facts(python)
+    if params.get("gpus"):
         try:
-            names = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for name in names:
-            stem, dot, kind = name.rpartition(".")
-            if dot and kind in ("dist-info", "egg-info"):
-                package, dash, version = stem.partition("-")
-                if kind == "egg-info":
-                    version = re.sub(r"-py\d.*", "", version)
-                if dash and package and not package.startswith("~"):  # pip's, half removed
-                    here[re.sub(r"[-_.]+", "-", package).lower()] = version
-        for package, version in here.items():
-            found.setdefault(package, version)
-    return dict(sorted(found.items()))
+            observed["gpus"] = gpu_facts()
+        except ValueError as error:
+            observed["gpus_error"] = str(error)
+    return collect(base, record, observed, NOW_DEADLINE_S)
 
 
-def torch_facts(folders: List[str]) -> Record | None:
-    """Of torch/version.py, read as text. None: there is no torch. Raises OSError, SyntaxError."""
-    for folder in folders:
-        path = os.path.join(folder, "torch", "version.py")
-        if os.path.isfile(path):
-            with open(path, encoding="utf-8", errors="replace") as stream:
-                said = parse_assignments(stream.read())
-            about = {name: said.get(name) for name in ("git_version", "cuda", "hip", "debug")}
-            return dict(about, version=said.get("__version__"), path=os.path.join(folder, "torch"))
-    return None
+def collect(base: str, record: Record, observed: Record, deadline_s: float) -> Record:
+    """record: run.json; observed: {orch_version, python (as preflight tells), gpus (as gpu_identity tells), gpus_error,
+    container ({config}), expected ({path: hash})}; what is missing in it is unknown."""
+    began, at = time.monotonic(), time.time()
+
+    def check() -> None:
+        if time.monotonic() > began + deadline_s:
+            raise TooLateError("not done within %g s" % deadline_s)
+
+    parts: Dict[str, Record] = {"identity": {}, "observed": {}}
+    identity = _identity(base, record, observed, check)
+    work = [("identity", name, section) for name, section in identity.items()]
+    work += [("observed", name, section) for name, section in _observations(base, record, observed, check).items()]
+    for part, name, _ in work:
+        parts[part][name] = None
+    unknown: Dict[str, str] = {name: "not done within %g s" % deadline_s for _, name, _ in work}
+
+    def run() -> None:
+        for part, name, section in work:
+            try:
+                parts[part][name] = section()
+                unknown.pop(name)
+            except Exception as error:  # whatever it is, the training matters more
+                unknown[name] = ("%s: %s" % (type(error).__name__, error))[:200]
+
+    collecting = threading.Thread(target=run, name="fingerprint", daemon=True)
+    collecting.start()
+    collecting.join(deadline_s)
+    about = {"schema": SCHEMA, "taken_at": at, "took_s": time.monotonic() - began}
+    return dict(about, unknown=dict(unknown), **{name: dict(part) for name, part in parts.items()})
 
 
-def parse_assignments(source: str) -> Dict[str, Any]:
-    """`name = constant` and `name: type = constant` at the top of a module. Raises SyntaxError, ValueError."""
-    found: Dict[str, Any] = {}
-    for node in ast.parse(source).body:
-        targets: List[Any] = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.Constant):
-            found.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
-    return found
+def _identity(base: str, record: Record, observed: Record, check: Callable[[], None]) -> Sections:
+    """What takes longest comes last."""
+    path, environment = str(record.get("release") or ""), record["environment"]
+    folders = _site_folders(observed)
+    gpus = observed.get("gpus") or {}
+
+    def asked(read: Callable[..., Any], *words: Any) -> Callable[[], Any]:
+        """Of the environment, whose interpreter must have said where its packages are."""
+
+        def section() -> Any:
+            if not folders:
+                raise NotAskedError("its interpreter did not say where its packages are")
+            return read(folders, *words)
+
+        return section
+
+    return {
+        "spec": lambda: spec_facts(record, base),
+        "release": lambda: release_facts.release_facts(path),
+        "python": lambda: _python(observed, base),
+        "lock": lambda: lock_of(base, record, observed),
+        "packages": asked(packages.packages),
+        "origins": asked(packages.origins),
+        "torch": asked(packages.torch_facts),
+        "driver": lambda: driver_facts(gpus.get("driver")),
+        "gpus": lambda: _gpus(observed)["identity"],
+        "variables": lambda: variable_facts(environment, base, record.get("python")),
+        "limits": limits,
+        "container": lambda: _container(observed),
+        "machine": machine_facts,
+        "expected": lambda: release_facts.expected_files(path, observed.get("expected") or {}, check),
+        "edited": lambda: release_facts.edited(path, check),
+        "builds": asked(packages.builds, check),
+        "model": lambda: content.content_facts(record.get("model"), environment, check),
+        "data": lambda: content.content_facts(record.get("data"), environment, check),
+    }
 
 
-def driver_facts() -> Record | None:
-    """None: there is no NVIDIA driver. Raises OSError."""
+def _observations(base: str, record: Record, observed: Record, check: Callable[[], None]) -> Sections:
+    return {
+        "orch": lambda: {"version": observed.get("orch_version"), "agent_hash": agent_hash()},
+        "deployed": lambda: release_facts.release_record(str(record.get("release") or "")),
+        "gpu_state": lambda: _gpus(observed)["state"],
+        "host": lambda: {"hostname": os.uname().nodename, "boot_id": boot_id()},
+        "disk": lambda: {"free_bytes": _size_and_free(base)[1]},
+        "written": lambda: {name: content.newest_change(record.get(name), check) for name in ("data", "model")},
+        "cache": lambda: cache_facts(record["environment"]),
+    }
+
+
+def files_to_keep(path_of_release: str, identity: Record) -> Dict[str, str]:
+    """sha256 -> path of what was edited and of what is expected: no release holds their contents."""
+    edits = identity.get("edited") or {}
+    found = {token.partition("+")[0]: os.path.join(path_of_release, path) for path, token in edits.items()}
+    for path, about in (identity.get("expected") or {}).items():
+        found[about["found"]] = os.path.join(path_of_release, path)
+    return {sha256: path for sha256, path in found.items() if len(sha256) == 64}
+
+
+def spec_facts(record: Record, base: str) -> Record:
+    argv = [settled(str(word), base) for word in record.get("argv") or []]
+    if argv and record.get("python") and argv[0] == settled(str(record["python"]), base):
+        argv[0] = "python"  # which one is a fact of its own
+    return dict({name: record.get(name) for name in OF_THE_SPEC}, argv=argv)
+
+
+def _python(observed: Record, base: str) -> Record:
+    told = observed.get("python")
+    if not told:
+        raise NotAskedError(observed.get("python_problem") or "it was not asked")
+    path = told.get("executable") or told.get("path")
+    return {"version": told.get("version"), "executable": settled(str(path), base) if path else None}
+
+
+def lock_of(base: str, record: Record, observed: Record) -> str | None:
+    """Which of the environments that are made from locks; None: another one."""
+    made = (record.get("python_environment") or {}).get("id")
+    if made:
+        return str(made)
+    prefix = str((observed.get("python") or {}).get("prefix") or "")
+    found = re.match(re.escape(base) + r"/envs/([^/]+)$", prefix)
+    return found.group(1) if found else None
+
+
+def driver_facts(told: Any = None) -> Record | None:
+    """told: what nvidia-smi says of it, for where the driver's own file is not seen. None: there is no NVIDIA driver.
+    Raises OSError."""
     path = "/proc/driver/nvidia/version"
     if not os.path.exists(path):
-        return None
+        return {"version": told} if told else None
     with open(path, encoding="utf-8", errors="replace") as stream:
         text = stream.read(4096)
     return {"version": parse_driver(text), "text": text.splitlines()[0] if text else ""}
@@ -153,24 +212,26 @@ def parse_driver(text: str) -> str | None:
     return found.group(1) if found else None
 
 
-def variable_facts(environment: Dict[str, Any]) -> Record:
-    """{values: {name: value}, names: [those whose value is not told]}"""
-    values = {name: str(value) for name, value in environment.items() if may_be_shown(name, str(value))}
-    return {"values": values, "names": sorted(set(environment) - set(values))}
+def _gpus(observed: Record) -> Record:
+    """None for what is not there. Raises ValueError with nvidia-smi's own words."""
+    if observed.get("gpus_error"):
+        raise ValueError(observed["gpus_error"])
+    if "gpus" not in observed:
+        raise NotAskedError("nvidia-smi was not asked")
+    return observed["gpus"] or {"identity": None, "state": None}
 
 
-def may_be_shown(name: str, value: str) -> bool:
-    return bool(SHOWN.fullmatch(name)) and not SECRET.search(name) and not SECRET_VALUE.search(value)
+def _container(observed: Record) -> Record:
+    if observed.get("container") is None:
+        raise NotAskedError("the host's file of it could not be read")
+    return dict(observed["container"])
 
 
-def limits(base: str) -> Record:
-    container = cgroup.container_facts()
+def limits() -> Record:
     return {
-        "memory_bytes": container["memory_limit_bytes"],
-        "cpu_cores": container["cpu_limit_cores"],
+        **cgroup.limit_facts(),
         "cpus": sorted(os.sched_getaffinity(0)),
         "shm_bytes": _size_and_free("/dev/shm")[0],
-        "disk_free_bytes": _size_and_free(base)[1],
     }
 
 
@@ -180,12 +241,14 @@ def machine_facts() -> Record:
         libc = os.confstr("CS_GNU_LIBC_VERSION")
     except (OSError, ValueError):
         libc = None  # another libc
+    pages = re.search(r"\[(\w+)\]", _text("/sys/kernel/mm/transparent_hugepage/enabled"))
+    model = re.search(r"^model name\s*:\s*(.*)$", _text("/proc/cpuinfo"), re.MULTILINE)
     return {
         "kernel": name.release,
         "architecture": name.machine,
         "libc": libc,
-        "hostname": name.nodename,
-        "boot_id": boot_id(),
+        "cpu_model": model.group(1) if model else None,
+        "huge_pages": pages.group(1) if pages else None,
     }
 
 
@@ -205,3 +268,11 @@ def _size_and_free(path: str) -> Tuple[int | None, int | None]:
     except OSError:
         return None, None
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read(1 << 20)
+    except OSError:
+        return ""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
 OPS: Dict[str, Tuple[str, str]] = {
     "hello": ("identity", "hello"),
     "start_run": ("start", "start_run"),
+    "fingerprint_now": ("fingerprint", "fingerprint_now"),
+    "file_contents": ("kept_files", "file_contents"),
+    "mark_run": ("mark", "mark_run"),
     "run_facts": ("observe", "run_facts"),
     "list_runs": ("observe", "list_runs"),
     "runs_overview": ("runs", "runs_overview"),

@@ -13,7 +13,8 @@ import threading
 from typing import Any, Dict, List
 
 from . import live, records, session
-from .commands import run_command
+from .commands import ask
+from .gpu_identity import gpu_facts
 from .records import Record
 
 PYTHON_DEADLINE_S = 20.0
@@ -31,16 +32,36 @@ print(json.dumps(folders))
 
 
 def preflight(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, python (or None), tmux_wanted, nvidia_smi (the argv; None: it is not asked), paths (list).
+    """params: base, python (or None), tmux_wanted, nvidia_smi (the argv; None: it is not asked), paths (list), gpus
+    (whether they are looked at for the fingerprint).
 
     python: {path, version, prefix, executable, site_folders, error}; tmux: {path, version, error} or None;
     nvidia_smi: {csv, error, exit_code} or None; paths: {path: exists}; disk: {free_bytes, free_inodes};
-    shm_free_bytes; memory; live.
+    shm_free_bytes; memory; live; gpus (as gpu_identity.gpu_facts) or gpus_error, where they were
+    looked at.
     """
     base = records.base_folder(params)
+    looked: Record = {}
+    looking = threading.Thread(target=_look_at_gpus, args=(looked,), daemon=True)
+    if params.get("gpus"):
+        looking.start()
+    facts = _facts(base, params)
+    if params.get("gpus"):
+        looking.join()
+    return dict(facts, **looked)
+
+
+def _look_at_gpus(looked: Record) -> None:
+    try:
+        looked["gpus"] = gpu_facts()
+    except ValueError as error:
+        looked["gpus_error"] = str(error)
+
+
+def _facts(base: str, params: Record) -> Record:
     return {
         "live": live.facts(base),
-        "python": _python(params.get("python")),
+        "python": python_facts(params.get("python")),
         "tmux": _tmux() if params.get("tmux_wanted") else None,
         "nvidia_smi": _nvidia_smi(list(params["nvidia_smi"])) if params.get("nvidia_smi") else None,
         "disk": _disk(base),
@@ -51,7 +72,8 @@ def preflight(params: Record, body: bytes, channel: Any) -> Record:
     }
 
 
-def _python(wanted: Any) -> Record:
+def python_facts(wanted: Any) -> Record:
+    """{path, version, prefix, executable, site_folders, error}, as that interpreter says."""
     path = shutil.which(str(wanted)) if wanted else shutil.which("python") or shutil.which("python3")
     about: Record = {"path": path, "version": None, "prefix": None, "executable": None}
     about.update(site_folders=None, error=None)
@@ -101,14 +123,6 @@ def parse_meminfo(text: str) -> Dict[str, Any]:
         if len(words) == 3 and words[1].isdigit() and words[2] == "kB":
             found[words[0]] = int(words[1]) * 1024
     return {"total_bytes": found.get("MemTotal"), "available_bytes": found.get("MemAvailable")}
-
-
-def ask(argv: List[str], deadline_s: float) -> tuple[int | None, str, str]:
-    """(exit code or None, stdout, stderr or why there is no exit code)."""
-    result = run_command({"argv": argv, "timeout_s": deadline_s}, threading.Event())
-    if result["timed_out"]:
-        return None, result["stdout"], "%s did not answer within %g s" % (argv[0], deadline_s)
-    return result["exit_code"], result["stdout"], result["stderr"].strip()
 
 
 def _text(path: str) -> str:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pwd
 import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable
 
 from . import fingerprint, journal, live, records, session
 from .errors import OpError
 from .install import install_library
 from .records import Record, contract
+from .start_record import resolve_python, training_environment
 
 TURN_DEADLINE_S = 8.0
 """How long another start may take before this one says busy."""
@@ -27,13 +27,12 @@ LAST_WAIT_S = 4.0
 """For a wrapper that has claimed the start at the last moment. All three fit into one request's time."""
 POLL_S = 0.01
 LOG_TAIL_BYTES = 64 * 1024
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def start_run(params: Record, body: bytes, channel: Any) -> Record:
     """params: base, run_id, spec (the payload's part of run.json), argv, cwd, environment, release, session (name
     or None), python (replaces a first word `python`), watch_s (how long an early end is waited for), start_s,
-    observed ({python, nvidia_smi} as preflight tells them, orch_version: for the fingerprint).
+    observed (for the fingerprint, see fingerprint.collect).
 
     {"started": true, run_id, pid, session, session_note, attach, ended: exit record or None, log_tail}
     {"started": false, "reason": "busy", live} or {"started": false, "reason": "exec", "start_error", ...}
@@ -83,6 +82,7 @@ def _run_record(params: Record, folder: str) -> Record:
         run_id=os.path.basename(folder),
         argv=resolve_python(argv, python, environment["PATH"]),
         cwd=cwd,
+        python=python,
         release=params.get("release") or cwd,
         environment=environment,
         session=session.session_name(str(wanted)) if wanted else None,
@@ -90,37 +90,6 @@ def _run_record(params: Record, folder: str) -> Record:
         schema=contract.SCHEMA_VERSION,
     )
     return record
-
-
-def training_environment(given: Dict[str, str], folder: str, python: Any = None) -> Dict[str, str]:
-    """All that the training sees: a login's bare minimum, what was given, and the run's own variables.
-
-    The programs beside the payload's interpreter come first on PATH, as in an activated environment: torch's
-    extensions look for ninja there."""
-    user = pwd.getpwuid(os.getuid())
-    environment = {
-        "HOME": os.environ.get("HOME") or user.pw_dir,
-        "USER": os.environ.get("USER") or user.pw_name,
-        "LOGNAME": os.environ.get("LOGNAME") or user.pw_name,
-        "PATH": os.environ.get("PATH") or DEFAULT_PATH,
-        "LANG": os.environ.get("LANG") or "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
-    }
-    if python and os.path.isabs(str(python)):
-        environment["PATH"] = os.path.dirname(str(python)) + ":" + environment["PATH"]
-    environment.update({str(name): str(value) for name, value in given.items()})
-    environment[contract.RUN_DIR_VARIABLE] = folder
-    environment[contract.RUN_ID_VARIABLE] = os.path.basename(folder)
-    return environment
-
-
-def resolve_python(argv: List[str], python: Any, path: str) -> List[str]:
-    """A first word `python` means the payload's interpreter, or whichever python there is."""
-    if argv[0] != "python":
-        return argv
-    if python:
-        return [str(python), *argv[1:]]
-    return argv if shutil.which("python", path=path) else ["python3", *argv[1:]]
 
 
 def _journal_entry(base: str, record: Record) -> journal.Entry:

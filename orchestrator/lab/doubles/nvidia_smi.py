@@ -159,6 +159,8 @@ def device_facts(index: int, given: dict[str, Any], state: dict[str, Any]) -> di
         "compute_cap": "9.0",
         "persistence_mode": "Enabled",
         "mig.mode.current": "Disabled",
+        "vbios_version": "96.00.9F.00.01",
+        "ecc.mode.current": "Enabled",
         "ecc.errors.uncorrected.volatile.total": 0,
     }
     facts.update({key: value for key, value in given.items() if not key.startswith("memory_")})

@@ -1,0 +1,155 @@
+"""What differs between two runs of a target, or between a run and the target as it is now. Nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.agent.local_code import commits_between, local_contents
+from orchestrator.diagnosis.code import (
+    FileChange,
+    LineDiff,
+    changed_files,
+    commit_of,
+    line_diff,
+    release_path,
+)
+from orchestrator.diagnosis.comparable import cache_of, comparable_facts
+from orchestrator.diagnosis.diff import compare
+from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Target
+from orchestrator.ledger.fingerprint import identity_hash
+from orchestrator.ledger.runs import RunSummary, choose_run, last_good, parse_runs
+from orchestrator.operations.identity import ask_identity
+from orchestrator.operations.runs import read_json
+from orchestrator.operations.session import agent_and_config, require_payload
+from orchestrator.reports.diff import DiffReport, Side
+from orchestrator.transport.tracing import Trace
+from remote_payload import contract
+
+LAST_GOOD, LATEST, NOW = "last-good", "latest", "now"
+MAX_RUNS = 500
+TAIL_BYTES = 1024
+"""Of each log: enough for the last rate that it printed."""
+MAX_FILES = 50
+
+
+@dataclass(frozen=True)
+class _Found:
+    side: Side
+    record: Mapping[str, Any]
+    """fingerprint.json; {} when there is none."""
+    runtime: Mapping[str, Any] | None
+
+
+async def diff(target: Target, words: Sequence[str], *, trace: Trace | None = None) -> DiffReport:
+    """words: none, B, or A and B; each a run's id or its beginning, last-good, latest or now.
+
+    Raises UsageError when there are no such runs."""
+    async with agent_and_config(target, trace) as (session, config):
+        reply = await session.request(
+            "runs_overview", base=target.base, last=MAX_RUNS, tail_bytes=TAIL_BYTES, timeout_s=60.0
+        )
+        runs = parse_runs(reply.header, reply.body)
+        sides = choose_sides(runs, words, target)
+        a, b = await asyncio.gather(*(_look(session, target, side, config) for side in sides))
+        changes = changed_files(a.record, b.record)
+        contents = await _contents(session, target, changes[:MAX_FILES], a, b)
+    commits, folder = [commit_of(found.record) for found in (a, b)], target.payload.folder if target.payload else None
+    known = [commit for commit in commits if commit]
+    wanted = {sha256: change.path for change in changes[:MAX_FILES] for sha256 in change.hashes if sha256}
+    missing = {sha256: path for sha256, path in wanted.items() if sha256 not in contents}
+    between: tuple[str, ...] | None = None
+    if folder is not None:
+        contents |= await asyncio.to_thread(local_contents, folder, missing, known)
+        if len(known) == 2 and known[0] != known[1]:
+            between = await asyncio.to_thread(commits_between, folder, known[0], known[1])
+    return DiffReport(
+        target=target.name,
+        label=target.label,
+        a=a.side,
+        b=b.side,
+        comparison=compare(
+            comparable_facts(a.record, a.runtime),
+            comparable_facts(b.record, b.runtime),
+            cache_of(a.record),
+            cache_of(b.record),
+        ),
+        files=tuple(_line_diffs(changes, contents)),
+        commits=between,
+    )
+
+
+def choose_sides(runs: Sequence[RunSummary], words: Sequence[str], target: Target) -> tuple[Side, Side]:
+    """Raises UsageError naming what there is."""
+    if len(words) > 2:
+        raise UsageError("`orch diff` compares two", way_out="orch diff A B")
+    if len(words) == 1:
+        # `orch diff now`: what is different now; `orch diff RUN`: what is different since.
+        words = [LAST_GOOD, *words] if words[0] in (NOW, LATEST, "last") else [*words, LATEST]
+    first, second = words or (LAST_GOOD, LATEST)
+    if second == LAST_GOOD:
+        return _side(runs, first, None, target), _side(runs, second, None, target)
+    b = _side(runs, second, None, target)
+    return _side(runs, first, b.run_id, target), b
+
+
+def _side(runs: Sequence[RunSummary], wanted: str, before: str | None, target: Target) -> Side:
+    by_id = {run.run_id: run for run in runs}
+    if wanted == NOW:
+        return Side(NOW, None, "", None, None)
+    if wanted == LAST_GOOD:
+        expected = target.payload.expected if target.payload else None
+        found = last_good(runs, before=before, least_per_s=expected.tokens_per_s_min if expected else None)
+        if found is None:
+            raise UsageError(
+                "there is no good run" + (f" before {before}" if before else "") + " to compare with",
+                evidence=", ".join(f"{run.run_id}: {run.outcome}" for run in runs[-5:]) or "there are no runs yet",
+                way_out="orch runs mark RUN good   to say which one was\norch diff RUN RUN          to compare any two",
+            )
+        return Side("last good", found[0], found[1], by_id[found[0]], None)
+    run_id = choose_run(list(by_id), wanted)
+    run = by_id[run_id]
+    mark = f", marked {run.mark.verdict}" if run.mark else ""
+    return Side(LATEST if wanted in (LATEST, "last") else "", run_id, run.outcome + mark, run, None)
+
+
+async def _look(session: AgentSession, target: Target, side: Side, config: Awaitable[dict[str, str] | None]) -> _Found:
+    if side.run_id is None:
+        record = await ask_identity(session, target, require_payload(target), config)
+        return _Found(_with_identity(side, record), record, None)
+    folder = f"{target.base}/runs/{side.run_id}"
+    told, runtime = await asyncio.gather(
+        read_json(session, f"{folder}/{contract.FINGERPRINT}"), read_json(session, f"{folder}/{contract.RUNTIME}")
+    )
+    return _Found(_with_identity(side, told or {}), told or {}, runtime)
+
+
+def _with_identity(side: Side, record: Mapping[str, Any]) -> Side:
+    return Side(side.name, side.run_id, side.why, side.summary, identity_hash(record))
+
+
+async def _contents(
+    session: AgentSession, target: Target, changes: Sequence[FileChange], a: _Found, b: _Found
+) -> dict[str, bytes]:
+    """sha256 -> bytes, of those that the target still has."""
+    wanted = sorted({sha256 for change in changes for sha256 in change.hashes if sha256})
+    if not wanted:
+        return {}
+    folders = {path for found in (a, b) if (path := release_path(found.record))}
+    paths = [f"{folder}/{change.path}" for change in changes for folder in sorted(folders)]
+    paths += [change.path for change in changes if change.path.startswith("/")]
+    reply = await session.request("file_contents", base=target.base, wanted=wanted, paths=paths, timeout_s=60.0)
+    found, at = {}, 0
+    for sha256, size in reply.header["found"]:
+        found[str(sha256)] = reply.body[at : at + size]
+        at += size
+    return found
+
+
+def _line_diffs(changes: Sequence[FileChange], contents: Mapping[str, bytes]) -> list[LineDiff]:
+    found = [line_diff(change, contents) for change in changes[:MAX_FILES]]
+    return found + [LineDiff(change, (), f"only {MAX_FILES} files are compared") for change in changes[MAX_FILES:]]

@@ -1,0 +1,21 @@
+"""The environment that a launch takes."""
+
+from __future__ import annotations
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.inventory.model import Payload, Target
+from orchestrator.ledger.run_environment import RunEnvironment, choose_environment
+from orchestrator.operations.environment import environment_name
+from orchestrator.probes.preflight import Problem
+
+
+async def environment_for_launch(
+    session: AgentSession, target: Target, payload: Payload
+) -> tuple[RunEnvironment | None, Problem | None]:
+    """What the command runs in, if orch makes that. Raises InventoryError for its lock."""
+    if payload.environment is None:
+        return None, None
+    wanted = environment_name(payload.environments[payload.environment])
+    listed = await session.request("env_list", base=target.base)
+    found = choose_environment(payload.environment, wanted, listed.header)
+    return (None, found) if isinstance(found, Problem) else (found, None)

@@ -1,0 +1,285 @@
+"""The ranked diff, pure: equal is equal, both directions say the same, and unknown is never a difference."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.diagnosis.code import FileChange, changed_files, line_diff
+from orchestrator.diagnosis.comparable import comparable_facts
+from orchestrator.diagnosis.diff import ABSENT_IS_UNKNOWN, KINDS, Comparison, compare
+from orchestrator.ledger.fingerprint import canonical_identity, identity_hash
+from orchestrator.ledger.runs import last_good, parse_runs
+from orchestrator.probes.compile_cache import CacheFolder, CompileCache
+from orchestrator.reports.diff import DiffReport, Side, diff_record, render_diff
+
+A, B, C = "a" * 64, "b" * 64, "c" * 64
+VALUES = st.dictionaries(st.sampled_from(["torch", "numpy", "x", "y", "memory"]), st.none() | st.sampled_from("12"))
+SECTIONS = st.sampled_from([*[kind for kind in KINDS if kind != "cache"], "origins", "builds", "release", "git"])
+FACTS = st.dictionaries(SECTIONS, st.none() | VALUES)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda x: st.dictionaries(st.text(max_size=5), x, max_size=3) | st.lists(x, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(
+    [
+        *(
+            "spec",
+            "release",
+            "python",
+            "packages",
+            "origins",
+            "builds",
+            "torch",
+            "driver",
+            "gpus",
+            "variables",
+            "limits",
+        ),
+        *(
+            "container",
+            "machine",
+            "expected",
+            "edited",
+            "data",
+            "model",
+            "lock",
+            "unknown",
+            "host",
+            "gpu_state",
+            "cache",
+        ),
+    ]
+)
+
+
+def fingerprint(**identity: Any) -> dict[str, Any]:
+    """As the agent writes it, with some of its sections."""
+    whole: dict[str, Any] = {
+        "release": {"tree_hash": A, "listing": {"train.py": A}, "git": {"commit": "1" * 40, "branch": "main"}},
+        "edited": {},
+        "packages": {"torch": "2.11.0+cu128", "requests": "2.0"},
+        "origins": {},
+        "builds": {"torch": "1", "requests": "2"},
+        "torch": {"version": "2.11.0+cu128", "cuda": "12.8", "git_version": "f" * 40},
+        "driver": {"version": "580.95.05"},
+        "variables": {"values": {"NCCL_DEBUG": "INFO"}, "hashed": {"HF_TOKEN": "1" * 32}, "key": "k"},
+        "spec": {"settings": {"steps": 3}, "argv": ["python", "train.py"], "targets": 5, "drafters": 3},
+        "limits": {"memory_bytes": 1 << 36, "cpu_cores": "none", "cpus": [0, 1, 2], "shm_bytes": 5},
+        "container": {"memory": "65536"},
+    }
+    return {"schema": "orch.fingerprint/2", "identity": {**whole, **identity}, "observed": {}, "unknown": {}}
+
+
+def diff(a: Any, b: Any, runtime_a: Any = None, runtime_b: Any = None) -> Comparison:
+    return compare(comparable_facts(a, runtime_a), comparable_facts(b, runtime_b), None, None)
+
+
+def told(found: Comparison) -> list[tuple[str, str, str | None, str | None]]:
+    return [(one.kind, one.name, one.a, one.b) for one in found.differences]
+
+
+@given(FACTS)
+def test_what_is_equal_has_no_difference(facts: Any) -> None:
+    assert compare(facts, facts, None, None).equal
+    assert compare(facts, facts, None, None).observed == ()
+
+
+@given(FACTS, FACTS)
+def test_both_directions_say_the_same(a: Any, b: Any) -> None:
+    there, back = compare(a, b, None, None), compare(b, a, None, None)
+    for one, other in ((there.differences, back.differences), (there.observed, back.observed)):
+        assert [(x.kind, x.name, x.part, x.a, x.b) for x in one] == [(x.kind, x.name, x.part, x.b, x.a) for x in other]
+    assert [(x.kind, x.name, x.a, x.b) for x in there.not_observed] == [
+        (x.kind, x.name, x.b, x.a) for x in back.not_observed
+    ]
+
+
+@given(FACTS, FACTS)
+def test_what_is_unknown_on_a_side_is_no_difference_and_not_equal_either(a: Any, b: Any) -> None:
+    found = compare(a, b, None, None)
+    listed = {(one.kind, one.name) for one in found.not_observed}
+    for section in {*a, *b}:
+        here, there = a.get(section), b.get(section)
+        if here is None or there is None:
+            assert not [one for one in found.differences if one.part == section]
+            assert [one for one in found.not_observed if one.a == (here is None) or one.b == (there is None)]
+            continue
+        for name in {*here, *there}:
+            lacking = section in ABSENT_IS_UNKNOWN
+            no_a, no_b = (side.get(name) is None and (name in side or lacking) for side in (here, there))
+            if no_a or no_b:
+                assert not [one for one in found.differences if (one.part, one.name) == (section, name)]
+            if no_a != no_b:
+                assert name in {listed_name for _, listed_name in listed}
+
+
+@given(JSON | st.dictionaries(NAMES, JSON), st.dictionaries(NAMES, JSON), JSON)
+def test_records_of_any_shape_are_compared(a: Any, identity: Any, runtime: Any) -> None:
+    b = {"schema": "orch.fingerprint/2", "identity": identity, "observed": identity, "unknown": {}}
+    shown = runtime if isinstance(runtime, dict) else None
+    assert diff(b, b, shown, shown).equal
+    found = diff(a, b, shown, None)
+    changed_files(a, b)
+    sides = (Side("last good", "r1", "ended well", None, None), Side("now", None, "", None, None))
+    report = DiffReport("ct200", "ct200", *sides, found, (), None)
+    assert render_diff(report).split("\n")[0].startswith("last good r1 (ended well) -> now: ")
+    json.dumps(diff_record(report), allow_nan=False)
+
+
+CHANGES = [
+    ({"edited": {"train.py": B}}, ("edited", "train.py", None, B)),
+    ({"edited": {"train.py": "missing"}}, ("edited", "train.py", None, "missing")),
+    ({"packages": {"torch": "2.11.0+cu128", "requests": "2.1"}}, ("packages", "requests", "2.0", "2.1")),
+    ({"packages": {"torch": "2.11.0+cu128"}}, ("packages", "requests", "2.0", None)),
+    ({"packages": {"torch": "2.11.0+cu128", "requests": "2.0", "sglang": "1"}}, ("stack", "sglang", None, "1")),
+    ({"origins": {"requests": "editable file:///x"}}, ("packages", "requests", None, "editable file:///x")),
+    ({"builds": {"torch": "1", "requests": "3"}}, ("packages", "requests", "2", "3")),
+    ({"driver": {"version": "570"}}, ("driver", "driver", "580.95.05", "570")),
+    ({"driver": None}, ("driver", "driver", "580.95.05", "none")),
+    (
+        {"variables": {"values": {"NCCL_DEBUG": "INFO"}, "hashed": {"HF_TOKEN": "2" * 32}, "key": "k"}},
+        ("secrets", "HF_TOKEN", "1" * 32, "2" * 32),
+    ),
+    ({"container": {"memory": "1024"}}, ("container", "memory", "65536", "1024")),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES, ids=lambda value: next(iter(value))[:40])
+def test_one_change_is_one_difference(change: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    assert told(diff(fingerprint(), fingerprint(**change))) == [expected]
+
+
+def test_what_only_says_another_difference_again_is_left_out() -> None:
+    swapped = fingerprint(
+        torch={"version": "2.11.0+cu130", "cuda": "12.8", "git_version": "f" * 40},
+        packages={"torch": "2.11.0+cu130", "requests": "2.0"},
+        builds={"torch": "9", "requests": "2"},
+    )
+    assert told(diff(fingerprint(), swapped, {"torch": "2.11.0+cu128"}, {"torch": "2.11.0+cu130"})) == [
+        ("torch", "torch", "2.11.0+cu128", "2.11.0+cu130")
+    ]
+    smaller = fingerprint(
+        container={"memory": "1024"}, limits={"memory_bytes": 1 << 30, "cpu_cores": "none", "cpus": [0, 1, 2]}
+    )
+    assert [one[:2] for one in told(diff(fingerprint(), smaller))] == [("limits", "memory limit")]
+
+
+def test_secrets_hashed_with_another_key_are_not_compared() -> None:
+    other = fingerprint(variables={"values": {"NCCL_DEBUG": "INFO"}, "hashed": {"HF_TOKEN": "9" * 32}, "key": "other"})
+    found = diff(fingerprint(), other)
+    assert found.equal and "secrets" in {one.kind for one in found.not_observed}
+
+
+def test_an_older_record_is_compared_as_far_as_it_goes() -> None:
+    old = {"schema": "orch.fingerprint/1", "packages": {"torch": "2.11.0+cu128"}, "driver": {"version": "1"}}
+    found = diff(old, fingerprint())
+    assert told(found) == [
+        ("driver", "driver", "1", "580.95.05"),
+        ("packages", "requests", None, "2.0"),
+    ]
+    assert {"edited", "container", "secrets"} <= {one.kind for one in found.not_observed if one.a and not one.b}
+
+
+def test_the_likeliest_cause_comes_first_however_many_others_there_are() -> None:
+    b = fingerprint(
+        torch={"version": "2.11.0+cu130", "cuda": "13.0", "git_version": "f" * 40},
+        packages={"torch": "2.11.0+cu130", **{f"p{number}": "1" for number in range(30)}},
+        spec={"settings": {f"s{number}": 1 for number in range(9)}, "argv": [], "targets": 5, "drafters": 3},
+    )
+    report = DiffReport(
+        "ct200",
+        "ct200",
+        Side("", "r1", "", None, None),
+        Side("", "r2", "", None, None),
+        diff(fingerprint(), b),
+        (),
+        None,
+    )
+    lines = render_diff(report).split("\n")
+    assert "torch 2.11.0+cu128 -> 2.11.0+cu130" in lines[1] and "CUDA 12.8 -> 13.0" in lines[1]
+    assert "p0 1 added" in lines[2] and "and 27 more" in lines[2]
+    assert "  p29 1 added" in lines
+
+
+def folder(size: int | None, *, exists: bool = True, complete: bool = True) -> CompileCache:
+    one = CacheFolder("TRITON", "/t", exists, size, 4 if exists else None, None, None, complete, 0)
+    return CompileCache((one,))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "lost"),
+    [
+        (folder(353_000_000), folder(925_000), True),
+        (folder(353_000_000), folder(None, exists=False), True),
+        (folder(353_000_000), folder(900, complete=False), False),
+        (folder(353_000_000), folder(300_000_000), False),
+        (folder(925_000), folder(353_000_000), False),
+        (folder(0), folder(0), False),
+        (None, folder(0), False),
+    ],
+)
+def test_a_cache_that_was_lost_is_a_difference_and_one_that_grew_is_none(before: Any, now: Any, lost: bool) -> None:
+    found = compare({}, {}, before, now)
+    assert [one.kind for one in found.differences] == (["cache"] if lost else [])
+    assert not any(one.identity for one in found.differences)
+
+
+def test_lines_come_from_the_contents_by_their_hashes() -> None:
+    a, b = fingerprint(), fingerprint(edited={"train.py": B, "new.py": C})
+    changes = changed_files(a, b)
+    assert changes == (FileChange("new.py", None, C), FileChange("train.py", A, B))
+    contents = {A: b"one\ntwo\n", B: b"one\n\x1b[31mthree\n", C: b"\0\1"}
+    diffs = [line_diff(change, contents) for change in changes]
+    assert diffs[0].why_not == "it is no text"
+    assert diffs[1].lines[2:] == ("@@ -1,3 +1,3 @@", " one", "-two", "+three", " ")
+    assert (diffs[1].added, diffs[1].removed) == (1, 1)
+    assert "pruned" in (line_diff(changes[1], {A: b""}).why_not or "")
+    assert "executed" in (line_diff(FileChange("x.sh", A, A + "+x"), contents).why_not or "")
+
+
+def test_an_identity_has_one_spelling() -> None:
+    one = fingerprint(packages={"b": "1", "a": "ü"})
+    other = json.loads(json.dumps(dict(reversed(list(one.items())))))
+    assert canonical_identity(one) == canonical_identity(other) and identity_hash(one) == identity_hash(other)
+    assert identity_hash({"schema": "orch.fingerprint/1"}) is None
+
+
+def overview(*runs: dict[str, Any]) -> Any:
+    listed = []
+    for number, run in enumerate(runs):
+        about = {
+            "id": f"r{number}",
+            "folder": "/r",
+            "spec": {"created_at": 1.0},
+            "exit": {"exit_code": run.get("code", 0)},
+        }
+        status = {"phase": "done", "step": 3, "tokens_per_s": run.get("rate")}
+        listed.append({**about, "status": status, "mark": {"verdict": run["mark"]} if "mark" in run else None})
+    return parse_runs({"runs": listed}, b"")
+
+
+@pytest.mark.parametrize(
+    ("runs", "before", "least", "expected"),
+    [
+        (({"rate": 21500.0}, {"rate": 12800.0}, {"rate": 4600.0}), None, None, "r0"),
+        (({"rate": 21500.0}, {"rate": 20000.0}, {"rate": 12800.0}), "r2", None, "r1"),
+        (({"rate": 21500.0}, {"rate": 20000.0}, {"rate": 12800.0}), "r1", None, "r0"),
+        (({"rate": 12800.0, "mark": "good"}, {"rate": 21500.0}), None, None, "r0"),
+        (({"rate": 21500.0}, {"rate": 21600.0, "mark": "bad"}), None, None, "r0"),
+        (({"rate": 21500.0}, {"rate": 21500.0, "code": 1}), None, None, "r0"),
+        (({"rate": 21500.0}, {"rate": 19900.0}), None, 20000.0, "r0"),
+        (({"rate": 40000.0}, {"rate": 20500.0}), None, 20000.0, "r1"),
+        (({}, {}), "r1", None, "r0"),
+        (({"code": 1},), None, None, None),
+        (({"rate": 1.0},), "r0", None, None),
+    ],
+)
+def test_which_run_was_the_last_good_one(runs: Any, before: Any, least: Any, expected: str | None) -> None:
+    found = last_good(overview(*runs), before=before, least_per_s=least)
+    assert (found[0] if found else None) == expected
