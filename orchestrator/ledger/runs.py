@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
 from orchestrator.ledger.records import RunRecord, parse_run_record
-from orchestrator.probes.printed import TOKENS
+from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput, merge, read_tail
 from orchestrator.probes.training import RunPhase, how_it_ended
