@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: demo setup test test-fast lint clean
+.PHONY: demo lock setup test test-fast lint clean
 
 # Which Python makes .venv: `make PYTHON=/path/to/python3.12`; else the first of these that is 3.11 or newer.
 PYTHON ?=
@@ -60,6 +60,20 @@ demo: $(READY)
 	in_lab orch pull --to "$$folder"
 	echo
 	grep -rhoE --include=run.log 'acceptance length: [0-9]+\.[0-9]{2}' "$$folder" | tail -n 1
+
+# One of the payload's locks anew, for Linux on x86-64: make lock VARIANT=cu128 INDEX=https://download.pytorch.org/whl/cu128
+VARIANT ?= cu130
+PYTHON_VERSION ?= 3.12
+INDEX ?=
+LOCK := remote_payload/locks/train-$(VARIANT)
+
+lock: $(READY)
+	@command -v uv >/dev/null || $(PIP) uv
+	uv pip compile --quiet --generate-hashes --no-annotate --upgrade \
+	    --custom-compile-command 'make lock VARIANT=$(VARIANT) PYTHON_VERSION=$(PYTHON_VERSION)$(if $(INDEX), INDEX=$(INDEX))' \
+	    --python-version $(PYTHON_VERSION) --python-platform x86_64-manylinux_2_28 \
+	    $(if $(INDEX),--extra-index-url $(INDEX) --index-strategy unsafe-best-match) \
+	    --output-file $(LOCK).txt $(LOCK).in
 
 lint: $(READY)
 	@ruff format --check .

@@ -51,7 +51,9 @@ def main() -> None:
         (uv,) = uv_lock().wanted(here)
         FOLDER.mkdir(exist_ok=True)
         major, minor = here.version_numbers
-        asyncio.run(fetch([uv.line()], here.platforms, f"{major}.{minor}", (), FOLDER))
+        said = asyncio.run(fetch(uv.line(), here.platforms, f"{major}.{minor}", (), FOLDER))
+        if said is not None:
+            sys.exit(f"uv's wheel could not be fetched: {said}")
     print(find())
 
 

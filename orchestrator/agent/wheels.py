@@ -75,33 +75,31 @@ def read_wheel(path: Path) -> Wheel:
 
 
 async def fetch(
-    requirements: Sequence[str], platforms: Sequence[str], python_version: str, indexes: Sequence[str], folder: Path
-) -> None:
-    """Requirement lines with hashes -> wheels in `folder`, for another platform than this one. Raises TransferError.
+    requirement: str, platforms: Sequence[str], python_version: str, indexes: Sequence[str], folder: Path
+) -> str | None:
+    """A requirement line with hashes -> its wheel in `folder`, for another platform than this one. Gives what pip says
+    when there is none.
 
     pip chooses among what the indexes have and checks the hashes. It is told the indexes in its environment: an address
     may hold a password, which every process of this machine could read in its arguments.
     """
-    with tempfile.TemporaryDirectory(prefix="orch-wheels-") as scratch:
-        wanted = Path(scratch) / "requirements.txt"
-        wanted.write_text("".join(f"{line}\n" for line in requirements), encoding="utf-8")
-        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
-        argv += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--implementation", "cp"]
-        argv += ["--python-version", python_version, "--dest", str(folder), "--requirement", str(wanted)]
-        for platform in platforms:
-            argv += ["--platform", platform]
-        environment = dict(os.environ)
-        if indexes:
-            environment["PIP_INDEX_URL"] = indexes[0]
-            environment["PIP_EXTRA_INDEX_URL"] = " ".join(indexes[1:])
-        code, said = await _run(argv, environment)
-    if code != 0:
-        raise TransferError(
-            "not every wheel of the lock could be fetched; nothing over there was touched",
-            evidence=_without_passwords(said)[-4000:],
-            way_out="name the index that has them: orch env sync --index URL\n"
-            "without a network, give a folder of wheels: orch env sync --wheels FOLDER",
-        )
+    try:
+        with tempfile.TemporaryDirectory(prefix="orch-wheels-") as scratch:
+            wanted = Path(scratch) / "requirements.txt"
+            wanted.write_text(requirement + "\n", encoding="utf-8")
+            argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+            argv += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--implementation", "cp"]
+            argv += ["--python-version", python_version, "--dest", str(folder), "--requirement", str(wanted)]
+            for platform in platforms:
+                argv += ["--platform", platform]
+            environment = dict(os.environ)
+            if indexes:
+                environment["PIP_INDEX_URL"] = indexes[0]
+                environment["PIP_EXTRA_INDEX_URL"] = " ".join(indexes[1:])
+            code, said = await _run(argv, environment)
+    except OSError as error:
+        return str(error)
+    return None if code == 0 else _without_passwords(said)
 
 
 async def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:

@@ -25,6 +25,7 @@ from orchestrator.probes.interpreter import Interpreter
 NAME_DIGITS = 32
 OPTION = re.compile(r"\s--hash[= ]sha256:([0-9a-f]{64})(?=\s|$)")
 INDEX_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "-i ", "-f ")
+TEMPLATE = "# TEMPLATE"
 HOW = "make it anew: uv pip compile --generate-hashes -o LOCK requirements.in"
 
 
@@ -72,6 +73,11 @@ class Lock:
 
 def parse_lock(text: str, file: str) -> Lock:
     """Raises InventoryError naming the line."""
+    if text.startswith(TEMPLATE):
+        head = text.partition("\n")[0].removeprefix("#").strip()
+        raise InventoryError(
+            f"{file} is a template and no lock", evidence=head, way_out="the file says how to make it one"
+        )
     found: dict[tuple[str, str, str | None], Requirement] = {}
     for number, line in _logical_lines(text):
         if line.startswith(INDEX_OPTIONS):

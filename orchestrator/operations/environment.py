@@ -148,7 +148,7 @@ class _Sync:
     async def _wheels(self, wanted: _Wanted, interpreter: Interpreter) -> Wheels:
         self._say(f"{wanted.environment.purpose}: finding the wheels for Python {interpreter.version}")
         indexes = self._request.indexes or wanted.environment.indexes
-        return await find_wheels(wanted.lock, interpreter, uv_lock(), self._request.wheels, indexes)
+        return await find_wheels(wanted.lock, interpreter, uv_lock(), self._request.wheels, indexes, self._say)
 
     async def _push(self, purpose: str, wheels: Wheels) -> tuple[int, int]:
         await take_lease(self._session, self._target)

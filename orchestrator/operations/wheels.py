@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,12 @@ from orchestrator.errors import PreflightError, TransferError
 from orchestrator.ledger.lock import Lock, Requirement, choose_wheel, parse_lock
 from orchestrator.probes.interpreter import Interpreter
 
+MAX_SAID = 600
+SHOWN_FAILURES = 5
+FETCHES = 4
+"""At once: each is a pip of its own, so that what one has brought stays when another fails."""
+Say = Callable[[str], None]
+
 
 @dataclass(frozen=True)
 class Wheels:
@@ -38,7 +44,7 @@ def uv_lock() -> Lock:
 
 
 async def find_wheels(
-    lock: Lock, interpreter: Interpreter, uv: Lock, folder: Path | None, indexes: Sequence[str]
+    lock: Lock, interpreter: Interpreter, uv: Lock, folder: Path | None, indexes: Sequence[str], say: Say
 ) -> Wheels:
     """folder: where all of them must be; None: the user's cache, into which what is missing is fetched.
 
@@ -47,11 +53,14 @@ async def find_wheels(
     tool = uv.wanted(interpreter)
     if not wanted:
         raise PreflightError(f"{lock.file} asks for nothing on {interpreter.markers.get('platform_machine')}")
-    # uv is on the public index whatever index the packages are on.
-    found = {
-        **await _find(tool, interpreter, folder, ()),
-        **await _find(wanted, interpreter, folder, indexes),
-    }
+    found = dict(await _find(wanted, interpreter, folder, indexes, say))
+    try:
+        found.update(await _find(tool, interpreter, folder, indexes, say))
+    except TransferError:
+        if folder is not None or not indexes:
+            raise
+        # An index of torch's builds has no uv; one inside a company may have all that can be reached.
+        found.update(await _find(tool, interpreter, folder, (), say))
     files = {f"wheels/{found[one].path.name}": found[one] for one in wanted}
     files.update({f"uv/{found[one].path.name}": found[one] for one in tool})
     tree = wheel_tree(lock.file, files, {"lock.txt": lock.text().encode("utf-8")})
@@ -59,15 +68,13 @@ async def find_wheels(
 
 
 async def _find(
-    wanted: Sequence[Requirement], interpreter: Interpreter, folder: Path | None, indexes: Sequence[str]
+    wanted: Sequence[Requirement], interpreter: Interpreter, folder: Path | None, indexes: Sequence[str], say: Say
 ) -> Mapping[Requirement, Wheel]:
     where = folder if folder is not None else cache_folder()
     found = await asyncio.to_thread(_look, wanted, interpreter, where)
     missing = [one for one in wanted if one not in found]
     if missing and folder is None:
-        lines = [one.line() for one in missing]
-        major, minor = interpreter.version_numbers
-        await fetch(lines, interpreter.platforms, f"{major}.{minor}", indexes, where)
+        await _fetch(missing, interpreter, where, indexes, say)
         found.update(await asyncio.to_thread(_look, missing, interpreter, where))
         missing = [one for one in wanted if one not in found]
     if missing:
@@ -77,6 +84,36 @@ async def _find(
             way_out="put them there, or let orch fetch them: orch env sync without --wheels" if folder else "",
         )
     return found
+
+
+async def _fetch(
+    wanted: Sequence[Requirement], interpreter: Interpreter, folder: Path, indexes: Sequence[str], say: Say
+) -> None:
+    """Raises TransferError for what cannot be had; the rest is in the folder then."""
+    places = asyncio.Semaphore(FETCHES)
+    failures: list[str] = []
+    begun = 0
+
+    async def one(requirement: Requirement) -> None:
+        nonlocal begun
+        async with places:
+            begun += 1
+            say(f"fetching {begun} of {len(wanted)}: {requirement.name} {requirement.version}")
+            python = "{}.{}".format(*interpreter.version_numbers)
+            said = await fetch(requirement.line(), interpreter.platforms, python, indexes, folder)
+            if said is not None:
+                failures.append(f"{requirement.name} {requirement.version}: {said[-MAX_SAID:]}")
+
+    async with asyncio.TaskGroup() as group:
+        for requirement in wanted:
+            group.create_task(one(requirement))
+    if failures:
+        raise TransferError(
+            f"{len(failures)} of {len(wanted)} wheels could not be fetched; nothing over there was touched",
+            evidence="\n".join(failures[:SHOWN_FAILURES]),
+            way_out="name the index that has them: orch env sync --index URL\n"
+            "without a network, give a folder of wheels: orch env sync --wheels FOLDER",
+        )
 
 
 def _look(wanted: Sequence[Requirement], interpreter: Interpreter, folder: Path) -> dict[Requirement, Wheel]:

@@ -10,8 +10,7 @@ import pytest
 
 from orchestrator.agent.far import cache_clear, cache_seed, lease, live, records, snapshots
 from orchestrator.agent.far.errors import OpError
-
-CHANGES = ("rename", "replace", "mkdir", "makedirs", "unlink", "rmdir", "fsync", "symlink")
+from tests.dying import die_at
 
 
 @pytest.fixture
@@ -152,33 +151,6 @@ def test_a_cache_on_another_file_system_is_copied_and_compared(cached, elsewhere
     assert kept(cached, done["snapshot"])["inductor"] == before_pipe
     assert not os.path.exists(cached.folders["triton"])
     assert kept(cached, done["snapshot"])["triton"]["aa/bb/kernel.so"] == "warm triton"
-
-
-def die_at(step, work):
-    """Run work in a child that is gone at its step-th change to the disk. True: it died, False: it got through."""
-    child = os.fork()
-    if child == 0:
-        left = [step]
-
-        def counted(call):
-            def change(*words, **named):
-                left[0] -= 1
-                if left[0] < 0:
-                    os._exit(9)
-                return call(*words, **named)
-
-            return change
-
-        for name in CHANGES:
-            setattr(os, name, counted(getattr(os, name)))
-        try:
-            work()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 9), "it failed otherwise"
-    return code == 9
 
 
 @pytest.mark.parametrize("where", ["here", "other"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from orchestrator.errors import InventoryError
@@ -131,3 +133,24 @@ def test_an_interpreter_that_will_not_do(changes: dict[str, object], said: str) 
 def test_the_uv_that_is_brought_along_is_locked() -> None:
     (uv,) = uv_lock().wanted(interpreter())
     assert uv.name == "uv" and len(uv.hashes) > 10
+
+
+LOCKS = sorted((Path(__file__).resolve().parents[2] / "remote_payload" / "locks").glob("*.txt"))
+TRAINING = {"boto3", "datasets", "pyyaml", "safetensors", "tokenizers", "torch", "transformers", "wandb"}
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_a_shipped_lock_holds_what_training_needs_or_says_that_it_is_a_template(path: Path) -> None:
+    text = path.read_text()
+    if "cu128" in path.name:
+        with pytest.raises(InventoryError, match=r"is a template and no lock") as caught:
+            parse_lock(text, path.name)
+        assert "TEMPLATE" in caught.value.evidence
+        text = "".join(f"{line} --hash=sha256:{A}\n" for line in text.splitlines() if "==" in line)
+        assert {one.version for one in parse_lock(text, "x").requirements} == {"2.11.0+cu128", "5.6.0"}
+    else:
+        assert {one.name for one in parse_lock(text, path.name).requirements} >= TRAINING
+
+
+def test_three_variants_are_shipped() -> None:
+    assert [path.stem for path in LOCKS] == ["train-cpu", "train-cu128", "train-cu130"]

@@ -4,7 +4,7 @@ Rule: until complete.json is written, last of all and after everything else is o
 environment; the next build takes away what one that was cut short left behind, its processes first.
 
     envs/<name>/       the environment
-    envs/.building/    uv itself, its cache and what it writes for a moment: goes with the end of the build
+    envs/.building/    uv itself, its cache and what it writes for a moment: gone before complete.json comes
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class _Build:
             "--find-links", os.path.join(self._tree, "wheels"), "--link-mode", "hardlink", "--compile-bytecode",
         )  # fmt: skip
         self._compare()
+        remove_quietly(self._building)  # before: once it is complete, nobody need clean up behind it
         self._phase("sync")
         size_bytes, files = _measure(self._path)
         sync_file_system(self._store)
@@ -140,7 +141,6 @@ class _Build:
         )
         self._channel.check()
         write_json(os.path.join(self._path, COMPLETE), complete)
-        remove_quietly(self._building)
         return complete
 
     def take_away(self) -> None:

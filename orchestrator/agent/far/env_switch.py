@@ -5,6 +5,7 @@ Rule: an environment that is current for a purpose, or that the live run was sta
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from . import journal
@@ -102,5 +103,6 @@ def _forget_wheels(base: str) -> None:
             aside = os.path.join(store, INCOMING, "removed-" + name)
             os.makedirs(os.path.dirname(aside), exist_ok=True)
             os.rename(tree, aside)
-            os.unlink(record_path(tree))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(record_path(tree))
             remove_quietly(aside)
