@@ -81,7 +81,7 @@ lint: $(READY)
 	mypy
 	MYPYPATH=remote_payload mypy --explicit-package-bases remote_payload
 
-FAST := tests/test_architecture.py tests/unit tests/contract
+FAST := tests/test_architecture.py tests/unit tests/contract tests/fuzz
 SLOW := $(wildcard tests/payload tests/lab)
 REAL_LAB := from orchestrator.lab.real import why_not; why = why_not(); \
     print("NOT RUN: the tests on the real lab (LXC, sshd): " + why if why else "The tests on the real lab were run, too.")

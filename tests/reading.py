@@ -29,11 +29,14 @@ def misfits(expected: Any, found: Any, path: str = "") -> list[str]:
 
 def unplaced(reading: Any, text: str) -> list[str]:
     """Values that stand nowhere in the text: without a span, or with one that is empty or outside."""
-    return [f"{path} = {value!r} at {span}" for path, value, span in leaves(reading) if not _is_place(span, text)]
+    return [
+        f"{path} = {value!r} at {span}" for path, value, span in leaves(reading) if not _is_place(value, span, text)
+    ]
 
 
-def _is_place(span: Span | None, text: str) -> bool:
-    return span is not None and 0 <= span.start < span.end <= len(text)
+def _is_place(value: Any, span: Span | None, text: str) -> bool:
+    """Where a value is missing (two commas in a row), its place is empty."""
+    return span is not None and 0 <= span.start < span.end + (value is None) and span.end <= len(text)
 
 
 def leaves(fact: Any, path: str = "") -> Iterator[tuple[str, Any, Span | None]]:

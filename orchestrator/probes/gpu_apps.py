@@ -15,7 +15,7 @@ from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.gpu_csv import BY_FORM, MAX_LINE, Column, header_columns
 from orchestrator.probes.gpu_trouble import details_in, trouble_in, with_details
 from orchestrator.probes.gpu_values import COLUMNS, NotAValue, is_absent, lacks_unit, value_of
-from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, lines_of
+from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, said_lines
 
 FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
 
@@ -52,9 +52,8 @@ class AppsReading(Located):
 def read_apps(text: str, fields: Sequence[str] | None = None) -> AppsReading:
     """fields: the columns that were asked for, for output without a header; without either, by their forms."""
     reader = _Reader(fields)
-    lines = lines_of(text)
-    for number, line in enumerate(lines):
-        reader.take(line.strip(), cut=number == len(lines) - 1)
+    for line in said_lines(text):
+        reader.take(line.strip(), cut=line.span.end == len(text))
     return reader.answer()
 
 
@@ -69,8 +68,6 @@ class _Reader:
         self._units = False
 
     def take(self, line: Piece, *, cut: bool) -> None:
-        if not line.text:
-            return
         if columns := header_columns(line) if len(line.text) <= MAX_LINE else None:
             self._columns, self._header = columns, line.span
             self._answered(True, line)

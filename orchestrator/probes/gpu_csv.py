@@ -25,7 +25,7 @@ from orchestrator.probes.gpu_values import (
     lacks_unit,
     value_of,
 )
-from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, lines_of
+from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, said_lines
 
 FAULTY = "gpu_faulty"
 """A row with a GPU that the driver cannot use; the row itself is one."""
@@ -97,9 +97,8 @@ def parse_gpu_csv(text: str) -> GpuAnswer:
 def read_gpu_csv(text: str, fields: Sequence[str] | None = None) -> GpuReading:
     """fields: the columns that were asked for, for output without a header; a header in the text has the last word."""
     reader = _Reader(fields)
-    lines = lines_of(text)
-    for number, line in enumerate(lines):
-        reader.take(line, cut=number == len(lines) - 1)
+    for line in said_lines(text):
+        reader.take(line, cut=line.span.end == len(text))
     return reader.answer()
 
 
@@ -124,8 +123,6 @@ class _Reader:
     def take(self, line: Piece, *, cut: bool) -> None:
         """cut: nothing, not even a line's end, came behind it."""
         stripped = line.strip()
-        if not stripped.text:
-            return
         if len(stripped.text) > MAX_LINE:
             self._refuse("malformed_row", stripped.cut(0, 200))
         elif columns := header_columns(stripped):

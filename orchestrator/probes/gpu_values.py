@@ -76,7 +76,7 @@ _ABSENT = re.compile(
 )
 _FAULTY = re.compile(r"\[?(?P<words>ERR!|GPU is lost|GPU requires reset|Reset [Rr]equired|Unknown Error)\]?")
 _NUMBER = re.compile(r"(?P<number>-?[0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z%/]{1,8})?")
-_TO_MIB = {"B": 1 / 2**20, "KiB": 1 / 2**10, "MiB": 1.0, "MB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
+_TO_MIB = {"MiB": 1.0, "MB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
 _UNITS: dict[str, dict[str, float]] = {
     "whole": {},
     "mib": _TO_MIB,

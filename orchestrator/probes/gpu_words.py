@@ -11,7 +11,7 @@ from orchestrator.probes.finding import Finding
 from orchestrator.probes.gpu_csv import GpuRow
 from orchestrator.probes.gpu_table import read_table
 from orchestrator.probes.gpu_trouble import troubles_in
-from orchestrator.probes.spans import Located, lines_of
+from orchestrator.probes.spans import Located, said_lines
 from orchestrator.probes.xid import Xid, XidIncident, incidents, xid_in
 
 
@@ -28,7 +28,7 @@ class GpuWords(Located):
 def read_gpu_words(text: str) -> GpuWords:
     xids: list[Xid] = []
     others = []
-    for line in lines_of(text):
+    for line in said_lines(text):
         xid = xid_in(line)
         if xid is None:
             others.append(line)

@@ -17,7 +17,7 @@ from orchestrator.probes.gpu import GpuProcess
 from orchestrator.probes.gpu_csv import FAULTY, GpuRow, action_wanted
 from orchestrator.probes.gpu_trouble import ACTIONS, RESET, troubles_in
 from orchestrator.probes.gpu_values import Form, NotAValue, fault_in, is_absent, value_of
-from orchestrator.probes.spans import Located, Piece, Span, Value, lines_of
+from orchestrator.probes.spans import Located, Piece, Span, Value, said_lines
 
 MAX_DEPTH = 32
 MAX_ELEMENTS = 200_000
@@ -115,7 +115,7 @@ def read_gpu_xml(text: str) -> XmlReading:
     document = _Document(text, begin, end)
     findings = document.parse() if begin < end else []
     findings += troubles_in(
-        [*lines_of(text[:begin]), *(Piece(line.text, end + line.start) for line in lines_of(text[end:]))]
+        [*said_lines(text[:begin]), *(Piece(line.text, end + line.start) for line in said_lines(text[end:]))]
     )
     values, spans = _Values(document.top.texts), {}
     top: dict[str, Any] = {}

@@ -178,7 +178,7 @@ def _mixed(packages: list[PipPackage], text: str) -> list[PipTrouble]:
             if other is not None and (other.version != package.version or key == package.key):
                 begin = _begin(package).start
                 row = next(rows_of(text[begin:].partition("\n")[0]))
-                row = replace(row, piece=replace(row.piece, start=begin + row.piece.start))
+                row = replace(row, piece=row.piece._replace(start=begin + row.piece.start))
                 meaning = f"{package.name} {package.version} of pip lies over {other.name} {other.version} of conda"
                 way_out = f"conda install {package.name}={package.version}, or pip uninstall {normalise(package.name)}"
                 found.append(trouble(row, "mixed", meaning, package.name, wanted=package.version, way_out=way_out))

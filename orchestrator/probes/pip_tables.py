@@ -21,7 +21,7 @@ from orchestrator.probes.pip_facts import (
 )
 
 _HEADER = re.compile(r"#?\s*(?:Package|Name)\s+Version\b.*")
-_RULE = re.compile(r"[-─━]{2,}(?:\s*[-─━]+)*")
+_RULE = re.compile(r"[-─━]{2,}(?:\s+[-─━]+)*")
 _ROW = re.compile(r"(?P<name>\S+)\s+(?P<version>\S+)(?:\s+(?P<rest>\S.*))?")
 _BUILD = re.compile(r"(?=.*\d)[A-Za-z0-9.]+(?:_[A-Za-z0-9.]+)*_\d+|\d{1,4}|h[0-9a-f]{7}|<pip>|<develop>")
 _ALIGNED = re.compile(rf"(?P<name>{NAME})(?P<gap>\s+)(?P<version>{VERSION})(?P<rest>\s+\S.*)?")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, order=True)
@@ -45,9 +46,8 @@ class Located:
     spans: Spans = field(default_factory=lambda: NO_SPANS, compare=False, repr=False)
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of a text that knows its place there."""
+class Piece(NamedTuple):
+    """A part of a text that knows its place there. (A tuple: there may be a million of them.)"""
 
     text: str
     start: int
@@ -74,5 +74,19 @@ class Piece:
 
 
 def lines_of(text: str) -> list[Piece]:
-    """Without their ends: `\\n`, with any `\\r` before it."""
-    return [Piece(piece.text.rstrip("\r"), piece.start) for piece in Piece(text, 0).split("\n")]
+    """Without their ends: a newline, with any carriage return before it."""
+    pieces, start = [], 0
+    for line in text.split("\n"):
+        pieces.append(Piece(line.rstrip("\r"), start))
+        start += len(line) + 1
+    return pieces
+
+
+def said_lines(text: str) -> list[Piece]:
+    """Those of them that are not blank."""
+    pieces, start = [], 0
+    for line in text.split("\n"):
+        if line and not line.isspace():
+            pieces.append(Piece(line.rstrip("\r"), start))
+        start += len(line) + 1
+    return pieces
