@@ -7,6 +7,7 @@ import asyncio
 import json
 from pathlib import Path
 
+from orchestrator.cli.env_check_command import baseline, check_targets
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
 from orchestrator.cli.progress import transfer_progress
@@ -27,7 +28,15 @@ from orchestrator.reports.environment import (
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    verbs = {"sync": _sync, "list": _list, "use": _use, "rollback": _rollback, "remove": _remove}
+    verbs = {
+        "sync": _sync,
+        "list": _list,
+        "use": _use,
+        "rollback": _rollback,
+        "remove": _remove,
+        "check": check_targets,
+        "baseline": baseline,
+    }
     return verbs[arguments.env_verb](arguments, output)
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 TransportName = Literal["auto", "openssh", "asyncssh", "local"]
 ContainerKind = Literal["pct", "none"]
+EnvironmentCheck = Literal["refuse", "warn", "off"]
 Become = Literal["none", "sudo"]
 
 
@@ -99,6 +100,8 @@ class Payload:
     """Purpose -> environment that orch makes."""
     environment: str | None
     """The purpose of the one that the command runs in; None: `python` says, or nothing does."""
+    environment_check: EnvironmentCheck
+    """What a launch does when the environment is not as its lock or baseline says."""
     variables: Mapping[str, str]
     """Environment variables of the training."""
     data: str | None

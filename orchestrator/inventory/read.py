@@ -144,6 +144,7 @@ class _Conversion:
                 {purpose: self._environment(purpose, made) for purpose, made in entry.environments.items()}
             ),
             environment=relations.environment_of(entry),
+            environment_check=entry.environment_check,
             variables=MappingProxyType(dict(entry.variables)),
             data=entry.data,
             model=entry.model,

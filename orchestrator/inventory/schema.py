@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from orchestrator.inventory.model import Become, TransportName
+from orchestrator.inventory.model import Become, EnvironmentCheck, TransportName
 
 
 def _pattern(pattern: str, sentence: str) -> AfterValidator:
@@ -177,6 +177,7 @@ class PayloadEntry(Entry):
     python: Program | None = None
     environments: dict[Name, EnvironmentEntry] = Field(default_factory=dict)
     environment: Name | None = None
+    environment_check: EnvironmentCheck = "warn"
     variables: dict[Variable, Annotated[str, StringConstraints(max_length=65536)]] = Field(default_factory=dict)
     data: Line | None = None
     model: Line | None = None

@@ -26,6 +26,7 @@ from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.run_environment import KEY, RunEnvironment
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import find_checkpoint
+from orchestrator.operations.environment_check import environment_notes
 from orchestrator.operations.run_environment import environment_for_launch
 from orchestrator.operations.session import agent_and_config, release_lease, require_payload, take_lease, who_asks
 from orchestrator.probes.gpu import QUESTION
@@ -88,9 +89,11 @@ async def launch(
         payload = replace(payload, python=environment.python) if environment else payload
         facts, observed = await _preflight(session, target, payload, problem)
         observed["container"] = await config
+        doubts = await environment_notes(session, target, payload, environment)
         if on_starting:
             on_starting()
         report = await _start(session, target, payload, environment, facts, observed, request)
+        report = replace(report, notes=(*report.notes, *doubts))
         # Whoever waits for the end must not keep others from `orch stop`.
         await release_lease(session, target)
         if on_started:

@@ -17,6 +17,7 @@ PAYLOAD = Payload(
     python="/root/venv/bin/python",
     environments={},
     environment=None,
+    environment_check="warn",
     variables={},
     data=None,
     model=None,

@@ -48,6 +48,7 @@ def test_defaults() -> None:
         python=None,
         environments={},
         environment=None,
+        environment_check="warn",
         variables={},
         data=None,
         model=None,

@@ -62,6 +62,8 @@ OPS: Dict[str, Tuple[str, str]] = {
     "tree_send": ("tree_read", "tree_send"),
     "tree_verify": ("tree_read", "tree_verify"),
     "env_facts": ("env_facts", "env_facts"),
+    "env_baseline": ("env_baseline", "env_baseline"),
+    "env_look": ("env_look", "env_look"),
     "env_list": ("env_store", "env_list"),
     "env_build": ("env_build", "env_build"),
     "env_use": ("env_switch", "env_use"),
