@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import math
 import threading
-import time
 from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
@@ -27,25 +26,22 @@ NO_MORE, SEND = 0, 1
 """What a drafter answers."""
 END = -1
 """Offered in place of a batch's number: there will be none."""
-OFFER = 3
-"""Words of an offer: the batch's number, the target's peak memory in bytes, microseconds it was busy since it began."""
+OFFER = 2
+"""Words of an offer: the batch's number, and the target's peak memory in bytes."""
 
 
 def serve(course: Course, prepared: Prepared, config: Config, links: Links) -> None:
     """A target's whole work in training. Raises PeerLost."""
-    busy_s = 0.0
     device = prepared.target.embed.weight.device
     own = (item for item in course.all() if course.target(item[0]) == links.rank.index)
     for number, step, replica in own:
-        began = time.monotonic()
         features = make_batch(number, prepared, config, step).features
         links.finish_device()
-        busy_s += time.monotonic() - began
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-        links.offer(replica, [number, peak, int(busy_s * 1e6)])
+        links.offer(replica, [number, peak])
         if links.answer(replica) == NO_MORE:
             for other in expecting(own, course.replicas) - {replica}:
-                links.offer(other, [END, 0, 0])
+                links.offer(other, [END, 0])
             return
         links.send(replica, features)
 
@@ -71,8 +67,6 @@ class Handoff(Queues):
         self._course, self._prepared, self._config, self._links = course, prepared, config, links
         self._like = features
         self._peaks_bytes: Dict[int, int] = {}
-        self.busy_s: Dict[int, float] = {}
-        """Of each target: how long it has computed, as it last said."""
         self._threads = [
             threading.Thread(target=self._run, args=(target,), name=f"from-target-{target}", daemon=True)
             for target in range(links.targets)
@@ -124,12 +118,12 @@ class Handoff(Queues):
             if replica != self._links.rank.index or self._course.target(number) != target:
                 continue
             planned = plan_batch(number, self._prepared, self._config, step).to(self._like.device)
-            offered, peak, busy_us = self._links.await_offer(target, OFFER)
+            offered, peak = self._links.await_offer(target, OFFER)
             if offered == END:
                 return
             if offered != number:
                 raise RuntimeError(f"target {target} offers batch {offered} where {number} is due")
-            self._peaks_bytes[target], self.busy_s[target] = peak, busy_us / 1e6
+            self._peaks_bytes[target] = peak
             yield planned
 
 

@@ -24,7 +24,7 @@ from ranks import Rank, pair_order
 from torch import Tensor
 
 PREPARED = "prepared"
-NEVER = datetime.timedelta(days=30)
+NEVER = datetime.timedelta(days=20)
 """Others may compile, save, or wait for data for long. Who dies is seen by the supervisor, a stall by the watchdog."""
 
 

@@ -140,7 +140,6 @@ def run(
     from checkpoint import Checkpoint, load_checkpoint
     from data import data_facts
     from devices import alike, place
-    from drafter import Drafter
     from evaluate import evaluate
     from export import export
     from loop import new_drafter, train_drafter
@@ -180,8 +179,6 @@ def run(
     torch.set_num_threads(config.threads)
     progress.runtime({"data": data_facts(prepared.folder)})
     drafter = new_drafter(config, prepared, placement.drafters[0])
-    shape = drafter.shape
-    untrained = Drafter(shape, seed=config.seed).to(placement.device)
     progress.say(
         f"drafter: {sum(p.numel() for p in drafter.parameters()):,} parameters, reads target layers "
         f"{prepared.target.layer_ids}, {len(prepared.rows)} rows"
@@ -201,6 +198,7 @@ def run(
             raise StopAsked
         if member is not None:
             prepared = dataclasses.replace(prepared, target=another_target(prepared, placement.device))
+        untrained = new_drafter(config, prepared, placement.device)
         # As it is served: in the target's own precision.
         drafter, untrained = (
             one.to(placement.device, prepared.target.embed.weight.dtype) for one in (drafter, untrained)
