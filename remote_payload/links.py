@@ -21,6 +21,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 from ranks import Rank, pair_order
+from runtime import uuid_of
 from torch import Tensor
 
 PREPARED = "prepared"
@@ -95,8 +96,10 @@ class Links:
 
     def introduce(self) -> List[Dict[str, Any]]:
         """Who is there, for the record. Waits for all."""
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
-        return self.gather({**dataclasses.asdict(self.rank), "pid": os.getpid(), "device_name": name})
+        on_gpu = self.device.type == "cuda"
+        name = torch.cuda.get_device_name(self.device) if on_gpu else None
+        uuid = uuid_of(self.device.index or 0) if on_gpu else None
+        return self.gather({**dataclasses.asdict(self.rank), "pid": os.getpid(), "device_name": name, "uuid": uuid})
 
     def rank_of_drafter(self, drafter: int) -> int:
         return self.targets + drafter

@@ -41,7 +41,8 @@ WATCHED = (
 """module:name of functions that others are known to replace, for the whole process."""
 
 
-def runtime_facts(placement: Placement) -> Dict[str, Any]:
+def runtime_facts(placement: Placement, *, alone: bool = False) -> Dict[str, Any]:
+    """alone: this process is one of several, a device each."""
     on_cuda = placement.device.type == "cuda"
     return {
         "pid": os.getpid(),
@@ -56,7 +57,7 @@ def runtime_facts(placement: Placement) -> Dict[str, Any]:
         "triton": loaded_version("triton", wanted=on_cuda),
         "transformers": loaded_version("transformers", wanted=True),
         "tokenizers": loaded_version("tokenizers", wanted=True),
-        "devices": devices(placement) if on_cuda else [],
+        "devices": devices(placement, alone=alone) if on_cuda else [],
         "device": str(placement.device),
         "device_name": torch.cuda.get_device_name(placement.device) if on_cuda else None,
         "cpu_cores": os.cpu_count(),
@@ -110,21 +111,27 @@ def code_place(thing: Any) -> Optional[str]:
     return None
 
 
-def devices(placement: Placement) -> List[Dict[str, Any]]:
+def devices(placement: Placement, *, alone: bool) -> List[Dict[str, Any]]:
     found = []
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
-        uuid = getattr(about, "uuid", None)  # not in every torch
         found.append(
             {
                 "name": about.name,
                 "memory_bytes": about.total_memory,
                 "capability": f"{about.major}.{about.minor}",
-                "uuid": None if uuid is None else f"GPU-{uuid}",
-                "roles": roles_on(placement, torch.device("cuda", index)),
+                "uuid": uuid_of(index),
+                # A process of its own sees one device and knows its own role: `ranks` says all of them.
+                "roles": [] if alone else roles_on(placement, torch.device("cuda", index)),
             }
         )
     return found
+
+
+def uuid_of(index: int) -> Optional[str]:
+    """As the driver writes it. None: this torch does not tell."""
+    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    return None if uuid is None else f"GPU-{uuid}"
 
 
 def roles_on(placement: Placement, device: torch.device) -> List[str]:

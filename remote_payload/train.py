@@ -152,7 +152,8 @@ def run(
     else:
         placement = alike(member.device, targets=member.targets, drafters=member.drafters)
     progress.say(placement.note)
-    progress.runtime({**runtime_facts(placement), "engine": "threads" if member is None else "processes"})
+    alone = member is not None
+    progress.runtime({**runtime_facts(placement, alone=alone), "engine": "processes" if alone else "threads"})
     untested = fx_guard.untested(torch.__version__)
     if untested is not None:
         progress.warn(untested)

@@ -13,6 +13,13 @@ def test_a_device_is_found_by_its_uuid() -> None:
     assert gpu_roles(gpus("GPU-a", "GPU-b", "GPU-c", None), runtime) == ("target+drafter", "target", None, None)
 
 
+def test_ranks_know_better_than_the_one_device_that_a_rank_sees() -> None:
+    ranks = [{"uuid": "GPU-b", "role": "target"}, {"uuid": "GPU-a", "role": "drafter"}, {"uuid": None, "role": "x"}]
+    runtime = {"ranks": ranks, "devices": [{"uuid": "GPU-a", "roles": []}]}
+    assert gpu_roles(gpus("GPU-a", "GPU-b"), runtime) == ("drafter", "target")
+    assert gpu_roles(gpus("GPU-c"), runtime) == ()
+
+
 def test_by_its_place_only_where_there_are_as_many() -> None:
     runtime = {"devices": [{"roles": ["target"]}, {"roles": ["drafter"]}]}
     assert gpu_roles(gpus(None, None), runtime) == ("target", "drafter")
