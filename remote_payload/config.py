@@ -59,6 +59,7 @@ class TargetConfig:
 class DrafterConfig:
     layers: int
     intermediate_size: int
+    start_from: str
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ MAY_CHANGE_ON_RESUME = (
     "evaluate.",
     "watchdog.",
     "data.strict",
+    "drafter.start_from",
     "train.recompute",
 )
 """Names and prefixes; everything else would make the resumed run another run."""

@@ -140,6 +140,26 @@ def load_exported(folder: Path, device: torch.device) -> Tuple[Drafter, Dict[str
     return drafter.to(device).eval(), described
 
 
+def warm_start(drafter: Drafter, folder: Path, target: Target, vocabulary: Vocabulary) -> None:
+    """Takes an exported drafter's or a checkpoint's weights and nothing else. Raises ExportError or OSError."""
+    if (folder / CONFIG).is_file():
+        theirs = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        said = theirs.get("dflash_config") or {}
+        base = (theirs.get("rope_parameters") or theirs).get("rope_theta")
+        for name, found, wanted in (
+            ("target_layer_ids", said.get("target_layer_ids"), target.layer_ids),
+            ("mask_token_id", said.get("mask_token_id"), vocabulary.mask_id),
+            ("rope_theta", base, drafter.shape.rope_theta),
+        ):
+            if found != wanted:
+                raise ExportError(f"{folder / CONFIG}: {name} is {found}, with this target it is {wanted}")
+    elif not (folder / contract.CHECKPOINT_MARKER).is_file():
+        raise ExportError(f"{folder} is neither an exported drafter ({CONFIG}) nor a complete checkpoint")
+    weights = load_file(str(folder / WEIGHTS))
+    _check({name: tuple(tensor.shape) for name, tensor in weights.items()}, drafter.shape, str(folder / WEIGHTS))
+    drafter.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+
+
 def _check(found: Dict[str, Tuple[int, ...]], shape: DrafterShape, where: str) -> None:
     wanted = expected_tensors(shape)
     if found != wanted:

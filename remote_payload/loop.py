@@ -15,9 +15,10 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 import contract
 import torch
 from checkpoint import Checkpoint, last_checkpoint, save_checkpoint
-from config import Config
+from config import Config, ConfigError
 from devices import Placement
 from drafter import Drafter
+from export import warm_start
 from feed import Course, Feed, Queues, Waits
 from forward import Ends, ends_on
 from handoff import Handoff
@@ -147,10 +148,16 @@ def train_drafter(
     return not stopped
 
 
-def new_drafter(config: Config, prepared: Prepared, device: torch.device) -> Drafter:
-    """Untrained; the same in every process that makes it."""
+def new_drafter(config: Config, prepared: Prepared, device: torch.device, resumed: Optional[Checkpoint]) -> Drafter:
+    """Untrained, or as drafter.start_from has it; the same in every process that makes it. Raises ConfigError."""
     shape = prepared.target.drafter_shape(intermediate_size=config.drafter.intermediate_size)
-    drafter: Drafter = Drafter(shape, seed=config.seed).to(device)
+    drafter: Drafter = Drafter(shape, seed=config.seed)
+    if config.drafter.start_from and resumed is None:
+        try:
+            warm_start(drafter, Path(config.drafter.start_from), prepared.target, prepared.vocabulary)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"drafter.start_from: {error}") from error
+    drafter.to(device)
     drafter.recompute = config.train.recompute
     return drafter
 

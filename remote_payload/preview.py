@@ -28,6 +28,9 @@ def preview(config: Config, spec: contract.RunSpec) -> List[str]:
     on_cuda = placement.device.type == "cuda"
     target, parameters = describe_target(config, spec.model)
     shape = target.drafter_shape(intermediate_size=config.drafter.intermediate_size, check=False)
+    start = config.drafter.start_from
+    if start and not Path(start).is_dir():
+        raise ConfigError(f"drafter.start_from: no folder {start}")
     longest = config.text.tokens if spec.data is None else config.data.max_tokens
     queries = config.train.anchors * config.block_size
     engine = choose_engine(config.engine, placement)
@@ -36,7 +39,8 @@ def preview(config: Config, spec: contract.RunSpec) -> List[str]:
         placement.note,
         f"engine: {engine}, " + (f"{how_many} processes" if engine == "processes" else "all in one process"),
         f"target: {parameters:,} parameters, {'from ' + spec.model if spec.model else 'made and trained here'}",
-        f"drafter: {drafter_parameters(shape):,} parameters, {shape.layers} layers, reads layers {target.layer_ids}",
+        f"drafter: {drafter_parameters(shape):,} parameters, {shape.layers} layers, reads layers {target.layer_ids}"
+        + (f", starts from {start}" if start else ""),
         f"data: {spec.data or 'text made here'}, rows up to {longest} tokens"
         + (", several documents in each" if config.train.pack else ", a document each"),
         f"a batch: {config.train.batch} rows x {longest} context tokens, {config.train.anchors} blocks of "

@@ -148,7 +148,7 @@ def follow(
         resumed = load_checkpoint(Path(spec.resume_from), device)
     torch.set_num_threads(config.threads)
     prepared = prepare(config, folder, spec=spec, resumed=resumed, device=device, progress=progress, stop=stop)
-    drafter = new_drafter(config, prepared, device) if rank.role == "drafter" else None
+    drafter = new_drafter(config, prepared, device, resumed) if rank.role == "drafter" else None
     links = member.join()
     links.introduce()
     if drafter is None:

@@ -179,7 +179,9 @@ def run(
     )
     torch.set_num_threads(config.threads)
     progress.runtime({"data": data_facts(prepared.folder)})
-    drafter = new_drafter(config, prepared, placement.drafters[0])
+    drafter = new_drafter(config, prepared, placement.drafters[0], resumed)
+    if config.drafter.start_from and resumed is None:
+        progress.say(f"drafter: starts from the weights in {config.drafter.start_from}")
     progress.say(
         f"drafter: {sum(p.numel() for p in drafter.parameters()):,} parameters, reads target layers "
         f"{prepared.target.layer_ids}, {len(prepared.rows)} rows"

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 import torch
 import train
 import workers
-from checkpoint import WEIGHTS, complete_steps
+from checkpoint import WEIGHTS, complete_steps, load_checkpoint
 from config import read_config_file, resolve
 from export import load_exported
 from progress import Progress
@@ -108,6 +109,40 @@ def test_packed_documents_train_and_resume_bit_for_bit(tmp_path, monkeypatch, ca
     assert start(tmp_path / "resumed", monkeypatch, resume_from=str(half), **changes) == contract.EXIT_OK
     one, two = (load_file(tmp_path / run / contract.CHECKPOINTS / "step-3" / WEIGHTS) for run in ("whole", "resumed"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("source", [contract.EXPORT, f"{contract.CHECKPOINTS}/step-4"])
+def test_a_warm_start_takes_the_weights_and_nothing_else(whole_run, tmp_path, monkeypatch, source):
+    changes = {"drafter__start_from": str(whole_run / source), "steps": 1, "train__learning_rate": 1e-9}
+    assert start(tmp_path / "run", monkeypatch, **changes) == contract.EXIT_OK
+    began = {name: tensor.float() for name, tensor in load_file(whole_run / source / WEIGHTS).items()}
+    after = load_file(tmp_path / "run" / contract.CHECKPOINTS / "step-1" / WEIGHTS)
+    for name, tensor in after.items():
+        torch.testing.assert_close(tensor, began[name], atol=1e-8, rtol=1e-5)
+    state = load_checkpoint(tmp_path / "run" / contract.CHECKPOINTS / "step-1", torch.device("cpu"))
+    assert (state.step, state.optimisation["scheduler"]["last_epoch"]) == (1, 1), "the optimizer began anew"
+
+
+def test_a_warm_start_from_another_drafter_is_refused(whole_run, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "other"
+    shutil.copytree(whole_run / contract.EXPORT, folder)
+    said = json.loads((folder / "config.json").read_text())
+    said["dflash_config"]["target_layer_ids"] = [0, 2, 4]
+    (folder / "config.json").write_text(json.dumps(said))
+    for number, (source, reason) in enumerate(
+        [
+            (folder, "target_layer_ids is [0, 2, 4], with this target it is [1, 2, 3]"),
+            (tmp_path, "is neither an exported drafter (config.json) nor a complete checkpoint"),
+        ]
+    ):
+        code = start(tmp_path / f"run{number}", monkeypatch, drafter__start_from=str(source))
+        assert code == contract.EXIT_BAD_CONFIG
+        printed = capsys.readouterr().err
+        assert f"configuration: drafter.start_from: {source}" in printed
+        assert reason in printed
+    wider = {"drafter__start_from": str(whole_run / contract.EXPORT), "drafter__intermediate_size": 48}
+    assert start(tmp_path / "wider", monkeypatch, **wider) == contract.EXIT_BAD_CONFIG
+    assert "not the published tensors" in capsys.readouterr().err
 
 
 def test_resuming_as_another_run_is_refused(whole_run, tmp_path, monkeypatch, capsys):
