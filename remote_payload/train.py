@@ -140,6 +140,7 @@ def run(
     from checkpoint import Checkpoint, load_checkpoint
     from data import data_facts
     from devices import alike, place
+    from drafter import Drafter
     from evaluate import evaluate
     from export import export
     from loop import new_drafter, train_drafter
@@ -201,7 +202,7 @@ def run(
             raise StopAsked
         if member is not None:
             prepared = dataclasses.replace(prepared, target=another_target(prepared, placement.device))
-        untrained = new_drafter(config, prepared, placement.device)
+        untrained = Drafter(drafter.shape, seed=config.seed).to(placement.device)
         # As it is served: in the target's own precision.
         drafter, untrained = (
             one.to(placement.device, prepared.target.embed.weight.dtype) for one in (drafter, untrained)

@@ -58,8 +58,10 @@ def test_deploy_and_launch_train_a_drafter_that_helps(real_lab: RealLab, tmp_pat
 
     result = json.loads((tmp_path / "pulled" / "result.json").read_text())
     assert result["block_size"] == 8
-    assert result["acceptance_length"] >= 3
+    # On held-out prompts, after responses that the target itself wrote. Three seeds gave 5.96 to 6.20.
+    assert "target wrote 800 responses" in (tmp_path / "pulled" / "run.log").read_text()
+    assert result["acceptance_length"] >= 5
     assert result["acceptance_length_without_context"] < 0.7 * result["acceptance_length"]
     assert result["acceptance_length_untrained"] < 1.2
     assert result["lossless"] is True
-    assert result["prompts"] >= 8 and result["tokens"] >= 256
+    assert result["prompts"] == 24 and result["tokens"] >= 512
