@@ -47,6 +47,7 @@ def _sync(arguments: argparse.Namespace, output: Output) -> int:
         purposes=tuple(arguments.purpose),
         wheels=Path(arguments.wheels) if arguments.wheels else None,
         indexes=tuple(arguments.index),
+        rebuild=arguments.rebuild,
         switch=not arguments.no_switch,
         dry_run=arguments.dry_run,
     )

@@ -193,6 +193,7 @@ def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:
     sync.add_argument(
         "--index", action="append", default=[], metavar="URL", help="in place of the inventory's indexes, repeatable"
     )
+    sync.add_argument("--rebuild", action="store_true", help="build it once more beside the one that is there")
     sync.add_argument("--no-switch", action="store_true", help="only build; what is current stays so")
     sync.add_argument("--dry-run", action="store_true", help="say what would be built and sent; change nothing")
     listing = verb("list", "which environments there are, and which are current")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from orchestrator.probes.preflight import Problem
@@ -27,12 +27,46 @@ class RunEnvironment:
         if self.instead_of is None:
             return None
         return (
-            f"environment {self.id[:12]} was chosen instead of {self.instead_of[:12]}, which the lock for "
-            f"{self.purpose} asks for"
+            f"environment {short_environment(self.id)} was chosen instead of {self.instead_of[:12]}, "
+            f"which the lock for {self.purpose} asks for"
         )
 
     def record(self) -> dict[str, object]:
         return asdict(self)
+
+
+def asked_by_lock(name: str) -> str:
+    """An environment's name without the number that the second and later builds of one lock have."""
+    return name.partition("-")[0]
+
+
+def short_environment(name: str | None) -> str:
+    """`0123456789ab`, `0123456789ab-2`; a dash for none."""
+    if name is None:
+        return "-"
+    lock, dash, number = name.partition("-")
+    return lock[:12] + dash + number
+
+
+def choose_by_prefix(names: Iterable[str], wanted: str) -> list[str]:
+    """Those that `3f9a` or `3f9a-2` can mean."""
+    prefix, dash, number = wanted.partition("-")
+    return [name for name in names if name.startswith(prefix) and name.partition("-")[1:] == (dash, number)]
+
+
+def builds_of(complete: Iterable[str], wanted: str) -> list[str]:
+    """The environments that the lock's name `wanted` stands for, the newest build last."""
+    return sorted((name for name in complete if asked_by_lock(name) == wanted), key=_number)
+
+
+def next_build(there: Iterable[str], wanted: str) -> str:
+    """A name that no build of this lock has had as long as one of them is there."""
+    builds = builds_of(there, wanted)
+    return f"{wanted}-{_number(builds[-1]) + 1}" if builds else wanted
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[2] or 1)
 
 
 def parse_run_environment(value: object) -> RunEnvironment | None:
@@ -58,11 +92,12 @@ def choose_environment(purpose: str, wanted: str, listed: Mapping[str, object]) 
     facts = as_mapping(as_mapping(listed.get("environments")).get(name))
     python = as_str(facts.get("python"))
     if python is None:
-        return Problem(f"environment: {name[:12]} for {purpose} is not complete", "orch env sync")
-    if wanted not in (name, instead_of):
+        return Problem(f"environment: {short_environment(name)} for {purpose} is not complete", "orch env sync")
+    if wanted not in (asked_by_lock(name), instead_of):
+        shown = short_environment(name)
         return Problem(
-            f"environment: the lock for {purpose} asks for {wanted[:12]}, current is {name[:12]}",
-            f"orch env sync   to build and use what the lock says\norch env use {name[:12]}   to stay with this one",
+            f"environment: the lock for {purpose} asks for {wanted[:12]}, current is {shown}",
+            f"orch env sync   to build and use what the lock says\norch env use {shown}   to stay with this one",
         )
     lock = as_str(facts.get("lock_sha256"))
-    return RunEnvironment(name, purpose, python, lock, instead_of if name != wanted else None)
+    return RunEnvironment(name, purpose, python, lock, instead_of if asked_by_lock(name) != wanted else None)

@@ -21,6 +21,7 @@ from orchestrator.agent.wheels import read_lock_text
 from orchestrator.errors import BusyError, OrchError, PreflightError, UsageError
 from orchestrator.inventory.model import Environment, Payload, Target
 from orchestrator.ledger.lock import Lock, installed, parse_lock
+from orchestrator.ledger.run_environment import builds_of, choose_by_prefix, next_build, short_environment
 from orchestrator.operations.session import agent_session, require_payload, take_lease, who_asks
 from orchestrator.operations.wheels import Wheels, find_wheels, uv_lock
 from orchestrator.probes.interpreter import Interpreter, parse_interpreter
@@ -41,11 +42,13 @@ BUILD_LIMIT_S = INSTALL_LIMIT_S + 600.0
 @dataclass(frozen=True)
 class SyncRequest:
     purposes: tuple[str, ...] = ()
-    """None: all of the payload's."""
+    """Empty: all of the payload's."""
     wheels: Path | None = None
     """A folder that holds every wheel; None: they are fetched."""
     indexes: tuple[str, ...] = ()
     """In place of the inventory's."""
+    rebuild: bool = False
+    """Although it is there: somebody changed it."""
     switch: bool = True
     dry_run: bool = False
 
@@ -96,9 +99,9 @@ class _Sync:
         self._say = on_phase
 
     async def one(self, wanted: _Wanted) -> Synced:
-        purpose, name = wanted.environment.purpose, wanted.name
-        complete = self._listed["environments"].get(name)
+        purpose = wanted.environment.purpose
         before = (self._listed["current"].get(purpose) or {}).get("id")
+        name, complete = self._build_of(wanted, before)
         files_sent = bytes_sent = wheel_bytes = 0
         there = complete is not None
         took_s = None
@@ -112,14 +115,14 @@ class _Sync:
                 files_sent, bytes_sent = plan.files_missing, plan.bytes_missing
             else:
                 files_sent, bytes_sent = await self._push(purpose, wheels)
-                complete = await self._build(wanted, interpreter, wheels)
+                complete = await self._build(wanted, name, interpreter, wheels)
                 took_s = complete["took_s"]
         else:
             packages = len(complete["requirements"])
         switch = self._request.switch and not self._request.dry_run
         if switch and before != name:
             await take_lease(self._session, self._target)
-            await self._session.request("env_use", base=self._target.base, purpose=purpose, id=name, wanted=name)
+            await self._session.request("env_use", base=self._target.base, purpose=purpose, id=name, wanted=wanted.name)
         return Synced(
             purpose=purpose,
             environment=name,
@@ -133,6 +136,15 @@ class _Sync:
             switched=switch,
             dry_run=self._request.dry_run,
         )
+
+    def _build_of(self, wanted: _Wanted, before: str | None) -> tuple[str, Mapping[str, Any] | None]:
+        """Which build of the lock it is about, and its complete.json if it is there."""
+        there = {name: record for name, record in self._listed["environments"].items() if record is not None}
+        builds = builds_of(there, wanted.name)
+        if self._request.rebuild or not builds:
+            return next_build(there, wanted.name), None
+        name = before if before in builds else builds[-1]
+        return name, there[name]
 
     async def _interpreter(self, environment: Environment) -> Interpreter:
         reply = await self._session.request("env_facts", pythons=[environment.python], timeout_s=60.0)
@@ -163,7 +175,7 @@ class _Sync:
         )
         return pushed.files_sent, pushed.bytes_sent
 
-    async def _build(self, wanted: _Wanted, interpreter: Interpreter, wheels: Wheels) -> Mapping[str, Any]:
+    async def _build(self, wanted: _Wanted, name: str, interpreter: Interpreter, wheels: Wheels) -> Mapping[str, Any]:
         purpose = wanted.environment.purpose
         about = {
             "purpose": purpose,
@@ -177,7 +189,7 @@ class _Sync:
             async for reply in self._session.stream(
                 "env_build",
                 base=self._target.base,
-                id=wanted.name,
+                id=name,
                 tree=wheels.tree.tree_hash,
                 python=interpreter.executable,
                 requirements=installed(wheels.requirements),
@@ -301,12 +313,12 @@ async def remove(
 
 
 def _choose(listed: Mapping[str, Any], wanted: str, target: Target) -> str:
-    matches = [name for name in listed["environments"] if name.startswith(wanted)]
+    matches = choose_by_prefix(listed["environments"], wanted)
     if len(matches) == 1:
-        return str(matches[0])
+        return matches[0]
     raise UsageError(
         f"{len(matches)} environments on {target.name} begin with {wanted!r}",
-        evidence="there are: " + (", ".join(name[:12] for name in listed["environments"]) or "none"),
+        evidence="there are: " + (", ".join(map(short_environment, listed["environments"])) or "none"),
         way_out="orch env list",
     )
 

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.ledger.journal import utc_text
+from orchestrator.ledger.run_environment import asked_by_lock, short_environment
 from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str
 from orchestrator.reports.plain import plain_values
-from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
+from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows
 
 SCHEMA = "orch.environments/1"
 HEADER = ("environment", "purpose", "state", "python", "packages", "size", "built", "by")
@@ -127,7 +128,9 @@ def parse_environments(target: str, answer: Mapping[str, Any], wanted: Mapping[s
 
 
 def _is_meant(entry: Mapping[str, object] | None, wanted: str) -> bool:
-    return entry is not None and wanted in (entry.get("id"), entry.get("instead_of"))
+    if entry is None:
+        return False
+    return wanted in (asked_by_lock(as_str(entry.get("id")) or ""), entry.get("instead_of"))
 
 
 def _line(value: object) -> str | None:
@@ -140,27 +143,28 @@ def render_sync(report: SyncReport) -> str:
 
 
 def _synced_text(one: Synced) -> str:
-    what = f"{one.purpose}: environment {short(one.environment)}"
+    what = f"{one.purpose}: environment {short_environment(one.environment)}"
     about = f"{one.packages} package{'s' if one.packages != 1 else ''}"
     sent = f"{one.files_sent} files, {bytes_text(one.bytes_sent)}"
     if one.dry_run:
         if one.already_there:
-            return f"{what} is there already ({about}, now {short(one.before)})"
-        return f"{what} would be built ({about}, now {short(one.before)}); would send {sent}"
+            return f"{what} is there already ({about}, now {short_environment(one.before)})"
+        return f"{what} would be built ({about}, now {short_environment(one.before)}); would send {sent}"
     if not one.switched:
-        return f"{what} is complete ({about}); {short(one.before)} stays current"
-    was = "" if one.before == one.environment else f" (was {short(one.before)})"
+        return f"{what} is complete ({about}); {short_environment(one.before)} stays current"
+    was = "" if one.before == one.environment else f" (was {short_environment(one.before)})"
     if one.already_there:
         return f"{what} is current{was}; it was there already, 0 bytes sent"
     return f"{what} is current{was}; {about}, sent {sent}, built in {duration_text(one.took_s)}"
 
 
 def render_used(report: UsedReport) -> str:
-    text = f"{report.target}: {report.purpose}: environment {short(report.environment)} is current"
+    text = f"{report.target}: {report.purpose}: environment {short_environment(report.environment)} is current"
     if report.before != report.environment:
-        text += f" (was {short(report.before)})"
+        text += f" (was {short_environment(report.before)})"
     if report.instead_of:
-        text += f"\n  the inventory's lock asks for {short(report.instead_of)}; `orch env sync` goes back to that"
+        asked = short_environment(report.instead_of)
+        text += f"\n  the inventory's lock asks for {asked}; `orch env sync` goes back to that"
     if report.live_run:
         text += "\n  a run is live and keeps the environment it was started in"
     return text
@@ -169,7 +173,7 @@ def render_used(report: UsedReport) -> str:
 def render_removed(report: RemovedReport) -> str:
     if not report.removed:
         return f"{report.target}: no environment is unused"
-    return f"{report.target}: removed " + ", ".join(short(name) for name in report.removed)
+    return f"{report.target}: removed " + ", ".join(short_environment(name) for name in report.removed)
 
 
 def render_environments(report: EnvironmentsReport) -> str:
@@ -179,7 +183,7 @@ def render_environments(report: EnvironmentsReport) -> str:
     for row in report.environments:
         rows.append(
             (
-                short(row.environment),
+                short_environment(row.environment),
                 ", ".join(row.current_for) or row.purpose or DASH,
                 row.state,
                 row.python_version or DASH,

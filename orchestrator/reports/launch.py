@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.ledger.run_environment import RunEnvironment
+from orchestrator.ledger.run_environment import RunEnvironment, short_environment
 from orchestrator.probes.training import parse_status
 from orchestrator.reports.status import result_lines
 from orchestrator.reports.table import short
@@ -40,7 +40,7 @@ def render_started(report: LaunchReport) -> str:
     release = short(report.release.rsplit("/", 1)[-1])
     lines = [f"{report.target}: run {report.run_id} started (pid {report.pid}, release {release})"]
     if report.environment:
-        lines.append(f"  environment {short(report.environment.id)} ({report.environment.purpose})")
+        lines.append(f"  environment {short_environment(report.environment.id)} ({report.environment.purpose})")
     if report.resume_from:
         lines.append(f"  goes on from {report.resume_from}")
     if report.session:

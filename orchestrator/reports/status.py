@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.ledger.journal import JournalEntry, unfinished_text
 from orchestrator.ledger.records import RunRecord
-from orchestrator.ledger.run_environment import RunEnvironment
+from orchestrator.ledger.run_environment import RunEnvironment, short_environment
 from orchestrator.ledger.runs import run_outcome
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
@@ -130,7 +130,7 @@ def render_status(report: StatusReport) -> str:
 
 def environment_text(environment: RunEnvironment) -> str:
     """`0123456789ab (train)`"""
-    return f"{short(environment.id)} ({environment.purpose})"
+    return f"{short_environment(environment.id)} ({environment.purpose})"
 
 
 def container_text(container: ContainerFact) -> str:

@@ -258,3 +258,15 @@ def test_a_cancelled_build_takes_uv_with_it(built):
     assert ended == ["Cancelled"]
     eventually(lambda: not process.processes_with(env_build.MARK, str(built.base / "envs")), "uv is gone")
     assert not (built.base / "envs" / ".building").exists()
+
+
+def test_too_little_space_is_told_before_anything_is_installed(built, tmp_path):
+    """A wheel whose table of contents says that it holds more than any disk."""
+    wheel = built.base / "wheels" / "2.0" / "wheels" / "huge-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("huge.bin", b"")
+        archive.filelist[0].file_size = archive.filelist[0].compress_size = 1 << 60
+    with pytest.raises(OpError, match="nothing was built") as caught:
+        build(built, NEW, "2.0")
+    assert caught.value.kind == "disk_full" and "about 126" in caught.value.evidence
+    assert not (built.base / "envs" / NEW).exists() and says(built, OLD) == "1.0"

@@ -63,7 +63,7 @@ class Environments:
         """What a launch prints: the version that it imported, and the environment's name."""
         self.place.ok("launch", "--wait", "end")
         log = far(self.place, "sh", "-c", f"cat $(ls -d {self.place.base}/runs/*/ | tail -n 1)run.log")
-        found = re.search(rf"alpha (\S+) in {self.store}/([0-9a-f]+)", log)
+        found = re.search(rf"alpha (\S+) in {self.store}/([0-9a-f-]+)", log)
         assert found
         return f"{found[1]} {found[2]}"
 
@@ -107,6 +107,14 @@ def test_sync_switch_and_roll_back(made: Environments) -> None:
     assert f"was chosen instead of {new[:12]}" in place.ok("launch", "--wait", "end")
     assert made.trains_with() == f"1.0 {old}"
     assert f"(was {old[:12]})" in made.sync() and made.current() == new
+
+    # Somebody changed it by hand: it is built once more beside itself, and what was changed is left as it is.
+    edited = f"$(echo {made.store}/{new}/lib/python*/site-packages)/alpha/__init__.py"
+    far(place, "sh", "-c", f"echo \"VERSION = 'changed'\" > {edited}")
+    assert made.trains_with() == f"changed {new}"
+    assert f"environment {new[:12]}-2 is current (was {new[:12]})" in made.sync("--rebuild")
+    assert made.trains_with() == f"2.0 {new}-2"
+    assert "0 bytes sent" in made.sync() and made.current() == f"{new}-2"
 
 
 def test_what_is_in_use_stays_and_the_rest_goes(made: Environments) -> None:

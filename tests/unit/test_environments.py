@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ledger.run_environment import RunEnvironment, choose_environment, parse_run_environment
+from orchestrator.ledger.run_environment import (
+    RunEnvironment,
+    builds_of,
+    choose_by_prefix,
+    choose_environment,
+    next_build,
+    parse_run_environment,
+    short_environment,
+)
 from orchestrator.probes.preflight import Problem
 from orchestrator.reports.environment import parse_environments, render_environments
 
@@ -54,6 +62,26 @@ def test_anything_else_is_refused_with_the_way_out(current: dict[str, Any], said
     found = choose_environment("train", NEW, listed(**current))
     assert isinstance(found, Problem)
     assert said in found.text and way_out in found.way_out
+
+
+def test_a_second_build_of_the_lock_is_what_the_lock_asks_for() -> None:
+    again = f"{NEW}-2"
+    answer = listed(train=entry(again, previous=NEW))
+    answer["environments"][again] = answer["environments"][NEW]
+    found = choose_environment("train", NEW, answer)
+    assert isinstance(found, RunEnvironment) and (found.id, found.instead_of) == (again, None)
+    assert parse_environments("ct200", answer, {"train": NEW}).not_synced == ()
+    assert f"{NEW[:12]}-2" in render_environments(parse_environments("ct200", answer, {}))
+
+
+def test_builds_of_a_lock_are_numbered() -> None:
+    assert next_build([OLD], NEW) == NEW
+    there = [f"{NEW}-10", OLD, NEW, f"{NEW}-9"]
+    assert builds_of(there, NEW) == [NEW, f"{NEW}-9", f"{NEW}-10"]
+    assert next_build(there, NEW) == f"{NEW}-11"
+    assert choose_by_prefix(there, "bb") == [NEW] and choose_by_prefix(there, "bbb-9") == [f"{NEW}-9"]
+    assert choose_by_prefix(there, short_environment(f"{NEW}-10")) == [f"{NEW}-10"]
+    assert choose_by_prefix(there, "") == [OLD, NEW] and choose_by_prefix(there, "bb-3") == []
 
 
 def test_the_list_says_what_each_is() -> None:

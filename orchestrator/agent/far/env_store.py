@@ -27,7 +27,8 @@ COMPLETE = "complete.json"
 CURRENT = "current.json"
 BUILDING = ".building"
 SCHEMA = 1
-NAME = re.compile(r"[0-9a-f]{32}")
+NAME = re.compile(r"([0-9a-f]{32})(-[1-9][0-9]{0,3})?")
+"""What the lock asks for, and from the second build of that on, which one it is."""
 
 
 def env_list(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
@@ -84,7 +85,7 @@ def point(base: str, purpose: str, name: str, wanted: str | None) -> Dict[str, A
     current = read_current(base)
     before = current.get(purpose) or {}
     previous = before.get("id") if before.get("id") != name else before.get("previous")
-    instead_of = wanted if wanted != name else None
+    instead_of = wanted if wanted != name.partition("-")[0] else None
     entry = {"id": name, "previous": previous, "instead_of": instead_of, "at": time.time()}
     current[purpose] = entry
     write_json(os.path.join(base, STORE, CURRENT), current)

@@ -186,13 +186,14 @@ def _python(observed: Record, base: str) -> Record:
 
 
 def lock_of(base: str, record: Record, observed: Record) -> str | None:
-    """Which of the environments that are made from locks; None: another one."""
+    """The lock of the environment, if it was made from one, by its name; None: it was not. A second build of a lock
+    has a number after that."""
     made = (record.get("python_environment") or {}).get("id")
     if made:
-        return str(made)
+        return str(made).partition("-")[0]
     prefix = str((observed.get("python") or {}).get("prefix") or "")
     found = re.match(re.escape(base) + r"/envs/([^/]+)$", prefix)
-    return found.group(1) if found else None
+    return found.group(1).partition("-")[0] if found else None
 
 
 def driver_facts(told: Any = None) -> Record | None:
@@ -209,7 +210,7 @@ def driver_facts(told: Any = None) -> Record | None:
 def parse_driver(text: str) -> str | None:
     """`NVRM version: NVIDIA UNIX [Open] x86_64 Kernel Module [for x86_64]  580.65.06  ...`"""
     found = re.search(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", text)
-    return found.group(1) if found else None
+    return found.group(1).partition("-")[0] if found else None
 
 
 def _gpus(observed: Record) -> Record:
