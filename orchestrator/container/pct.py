@@ -7,13 +7,14 @@ and only while the started-marker has not come from inside.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.container import sudo
 from orchestrator.container.place import Place
 from orchestrator.errors import ContainerError, OrchError
+from orchestrator.transport.signs import Told, read_failures
 
 CONTAINER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -32,13 +33,16 @@ Kind = Literal[
     "usage",
     "cluster_down",
     "command_not_started",
+    "already_running",
+    "start_failed",
     "unknown",
 ]
 
 
 @dataclass(frozen=True)
 class PctFailure:
-    kind: Kind
+    kind: str
+    """One of `Kind`."""
     container: str | None = None
     """Id or name, as the text has it."""
     node: str | None = None
@@ -47,14 +51,24 @@ class PctFailure:
 
 
 # The first that is found decides: the row that names the cause comes before those that follow from it.
-_SIGNS: tuple[tuple[Kind, str], ...] = (
+_WORDS: tuple[tuple[Kind, str], ...] = (
     ("is_vm", r"unable to find configuration file for VM (?P<container>\d+) on node '(?P<node>[^']+)'"),
     ("is_vm", r"Configuration file 'nodes/(?P<node>[^/']+)/qemu-server/(?P<container>\d+)\.conf' does not exist"),
     ("missing", r"Configuration file 'nodes/(?P<node>[^/']+)/lxc/(?P<container>\d+)\.conf' does not exist"),
-    ("missing", r"(?:CT|container) '?(?P<container>\d+)'? (?:does not exist|not found)|no such (?:CT|container)"),
-    ("not_running", r"(?:container|CT) '?(?P<container>[\w-]+)'? (?:is )?not running"),
+    (
+        "missing",
+        r"(?:CT|[Cc]ontainer) '?(?P<container>\d+)'? (?:does not exist|not found)|[Nn]o such (?:CT|container)|"
+        r"unable to find configuration file for CT (?P<container2>\d+)|[Ii]nstance not found",
+    ),
+    ("already_running", r"(?:CT|[Cc]ontainer) '?(?P<container>\d+)'? (?:is )?already running"),
+    ("not_running", r"(?:[Cc]ontainer|CT) '?(?P<container>[\w-]+)'? (?:is )?not running|[Ii]nstance is not running"),
     ("locked", r"(?:CT|VM) is locked \((?P<reason>[\w-]+)\)"),
     ("lock_timeout", r"can't lock file '[^']*pve-config-(?P<container>\d+)\.lock'|can't lock file .{0,200}got timeout"),
+    (
+        "cluster_down",
+        r"unable to open file '/etc/pve[^'\n]{0,200}' - (?P<reason>Device or resource busy|Input/output error|"
+        r"Transport endpoint is not connected)|Unable to load access control list",
+    ),
     (
         "no_permission",
         r"please run as root|Permission check failed|unable to open file '/etc/pve|EACCES.{0,40}/etc/pve",
@@ -66,10 +80,25 @@ _SIGNS: tuple[tuple[Kind, str], ...] = (
     ),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*[Ff]ailed to get init pid"),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*Connection refused"),
+    (
+        "start_failed",
+        r"startup for container '(?P<container>\d+)' failed|[Tt]he container failed to start|"
+        r"Failed to run lxc\.hook\.pre-start for container \"(?P<container2>[\w-]+)\"|"
+        r"Failed to receive the container state|Job for pve-container@(?P<container3>\d+)\.service failed|"
+        r"systemctl start pve-container@(?P<container4>\d+)' failed",
+    ),
     ("command_not_started", r"lxc-attach: (?P<container>[\w-]+): [^\n]*(?:No such file or directory|Failed to exec)"),
     ("command_not_started", r"/usr/bin/env: |env: .{0,20}/bin/sh"),
     ("pct_not_found", r"pct: (?:command )?not found|pct: No such file"),
     ("usage", r"^USAGE: pct|^ERROR: unknown command|^400 |unable to parse option|Unknown option: "),
+)
+
+
+_SIGNS = tuple((kind, re.compile(pattern, re.MULTILINE)) for kind, pattern in _WORDS)
+_SUBJECTS = re.compile(
+    r"lxc-(?:attach|start): (?P<container>[\w-]+): |pct [a-z]{1,12} (?P<container2>\d{1,9})\b|"
+    r"nodes/(?P<node>[^/'\n]{1,64})/(?:lxc|qemu-server)/(?P<container3>\d{1,9})\.conf|"
+    r"(?:CT|VM|[Cc]ontainer) '?(?P<container4>\d{1,9})\b|pve-container@(?P<container5>\d{1,9})"
 )
 
 
@@ -89,11 +118,21 @@ def interactive_argv(place: Place, argv: Sequence[str], *, term: str) -> list[st
 def describe(text: str) -> PctFailure:
     """The cause that the text of pct, or of lxc-attach below it, names."""
     for kind, pattern in _SIGNS:
-        found = re.search(pattern, text, re.MULTILINE)
+        found = pattern.search(text)
         if found is not None:
-            groups = found.groupdict()
+            groups = {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
             return PctFailure(kind, groups.get("container"), groups.get("node"), groups.get("reason"))
     return PctFailure("unknown")
+
+
+def read_pct_failures(text: str) -> tuple[Told, ...]:
+    """Every failure that a text tells of: of one container after the other, of one after another reason."""
+    return read_failures(text, _SIGNS, _SUBJECTS)
+
+
+def way_out_of(failure: PctFailure) -> str:
+    """On the host itself, for the container that the text names."""
+    return _told(failure.container or "ID", lambda command: command, failure)[1]
 
 
 def start_error(place: Place, stderr: str, exit_code: int) -> OrchError:
@@ -102,7 +141,7 @@ def start_error(place: Place, stderr: str, exit_code: int) -> OrchError:
         refused = sudo.sudo_refusal(stderr, label=place.label, user=place.user, program="/usr/sbin/pct")
         if refused is not None:
             return refused
-    sentence, way_out = _told(place, describe(stderr))
+    sentence, way_out = _told(str(place.container_id), place.typed, describe(stderr))
     return ContainerError(f"{place.label}: {sentence}", evidence=stderr or f"exit code {exit_code}", way_out=way_out)
 
 
@@ -111,19 +150,27 @@ def _pct_exec(place: Place) -> list[str]:
     return [*words, "pct", "exec", str(place.container_id), "--"]
 
 
-def _told(place: Place, failure: PctFailure) -> tuple[str, str]:
-    """Sentence and way out."""
-    number = place.container_id
+def _told(number: str, typed: Callable[[str], str], failure: PctFailure) -> tuple[str, str]:
+    """Sentence and way out. typed: the command line that runs a command on the host."""
     on_node = f" on node {failure.node}" if failure.node else ""
-    look = place.typed(f"pct status {number}")
-    texts: dict[Kind, tuple[str, str]] = {
-        "not_running": (f"container {number} is not running", place.typed(f"pct start {number}")),
+    look = typed(f"pct status {number}")
+    texts: dict[str, tuple[str, str]] = {
+        "not_running": (f"container {number} is not running", typed(f"pct start {number}")),
         "missing": (
             f"container {number} does not exist{on_node}: wrong id, or it moved to another node",
-            place.typed("pct list"),
+            typed("pct list") + "; which node has it: " + typed("pvesh get /cluster/resources --type vm"),
         ),
-        "is_vm": (f"{number} is looked up as a virtual machine{on_node}, not as a container", place.typed("qm list")),
-        "locked": (f"container {number} is locked ({failure.reason})", f"wait for that task to end; look: {look}"),
+        "is_vm": (f"{number} is looked up as a virtual machine{on_node}, not as a container", typed("qm list")),
+        "locked": (
+            f"container {number} is locked ({failure.reason})",
+            f"wait for that task to end; look: {look}; if no task runs, the lock was left behind: "
+            + typed(f"pct unlock {number}"),
+        ),
+        "already_running": (f"container {number} runs already", look),
+        "start_failed": (
+            f"container {number} could not be started",
+            typed(f"pct start {number} --debug"),
+        ),
         "lock_timeout": (f"container {number} is held by another task of the host", f"try again later; look: {look}"),
         "no_permission": (
             "this login may not use pct",
@@ -131,12 +178,12 @@ def _told(place: Place, failure: PctFailure) -> tuple[str, str]:
         ),
         "attach_denied": (
             f"the host may not enter container {number}",
-            f"look at the evidence, then: {place.typed(f'pct exec {number} -- true')}",
+            f"look at the evidence, then: {typed(f'pct exec {number} -- true')}",
         ),
-        "pct_not_found": ("there is no `pct` on the host: is it a Proxmox node?", place.typed("pveversion")),
-        "usage": ("pct did not understand the call", place.typed("pveversion")),
-        "cluster_down": ("the host's cluster file system (pmxcfs) does not answer", place.typed("pvecm status")),
+        "pct_not_found": ("there is no `pct` on the host: is it a Proxmox node?", typed("pveversion")),
+        "usage": ("pct did not understand the call", typed("pveversion")),
+        "cluster_down": ("the host's cluster file system (pmxcfs) does not answer", typed("pvecm status")),
         "command_not_started": (f"container {number} has no usable /usr/bin/env or /bin/sh", look),
-        "unknown": (f"nothing could be started in container {number}", place.typed(f"pct exec {number} -- true")),
+        "unknown": (f"nothing could be started in container {number}", typed(f"pct exec {number} -- true")),
     }
-    return texts[failure.kind]
+    return texts.get(failure.kind, texts["unknown"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
+from orchestrator.operations.read_failures import read_pct, read_ssh
 from orchestrator.probes.gpu_apps import read_apps
 from orchestrator.probes.gpu_csv import read_gpu_csv
 from orchestrator.probes.gpu_words import read_gpu_words
@@ -34,6 +35,8 @@ READERS: dict[str, Reader] = {
     "smi-apps": Reader(read_apps, "nvidia-smi --query-compute-apps=... --format=csv", read_apps),
     "smi-xml": Reader(read_gpu_xml, "nvidia-smi -q -x"),
     "nvml": Reader(read_gpu_words, "nvidia-smi's table or error, NVML's error, NVRM and Xid lines of a kernel log"),
+    "ssh": Reader(read_ssh, "what ssh, or a program around it, says when a connection fails"),
+    "pct": Reader(read_pct, "what pct and lxc-attach say when a container cannot be entered or started"),
 }
 
 

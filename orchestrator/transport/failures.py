@@ -12,6 +12,7 @@ from typing import Literal
 
 from orchestrator.errors import AuthError, HostKeyError, InventoryError, OrchError, UnreachableError
 from orchestrator.inventory.model import Host
+from orchestrator.transport.signs import Told, read_failures
 from orchestrator.transport.ssh_settings import known_hosts_name, typed_login
 
 Kind = Literal[
@@ -28,6 +29,10 @@ Kind = Literal[
     "timed_out",
     "no_route",
     "no_common_algorithm",
+    "bad_key_file",
+    "account_expired",
+    "jump_failed",
+    "ssh_missing",
     "closed_early",
     "lost",
     "unknown",
@@ -42,18 +47,31 @@ class SshFailure:
 
 
 # The first that is found decides; a more telling line wins over the general one that follows it.
-_SIGNS: tuple[tuple[Kind, str], ...] = (
+_WORDS: tuple[tuple[Kind, str], ...] = (
     ("host_key_revoked", r"REVOKED HOST KEY DETECTED|[Hh]ost key .{0,200}(?:is|was) revoked|marked as revoked"),
     ("host_key_changed", r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for (?P<host>\S+) has changed"),
     ("host_key_unknown", r"No (?P<key_type>\S+) host key is known for (?P<host>\S+) and"),
     ("host_key_unknown", r"authenticity of host '(?P<host>[^' ]+)[^']*' can't be established"),
     ("host_key_unknown", r"Host key verification failed"),
+    (
+        "bad_key_file",
+        r"Permissions \d+ for '(?P<key_file>[^'\n]{1,300})' are too open|"
+        r"Load key \"(?P<key_file2>[^\"\n]{1,300})\": (?:invalid format|error in libcrypto|bad permissions)",
+    ),
+    ("bad_key_file", r"UNPROTECTED PRIVATE KEY FILE"),
+    ("account_expired", r"[Aa]ccount has expired|password has expired|Password change required"),
     ("auth_too_many_keys", r"Too many authentication failures"),
     ("auth_denied", r"Permission denied \((?P<methods>[a-z0-9@.,-]+)\)"),
+    ("auth_denied", r"Permission denied for user \S{1,80} on host|Authentication failed\.|AuthenticationException"),
     ("auth_denied", r"No supported authentication methods available|Permission denied, please try again"),
     ("bad_target", r"unknown option -- |usage: ssh \[|hostname contains invalid characters|Could not parse .{0,9}host"),
     ("bad_settings", r"Bad configuration option|Bad owner or permissions on|terminating, \d+ bad configuration option"),
     ("bad_settings", r"(?:Can't open user config file|keyword \S+ extra arguments at end of line)"),
+    (
+        "jump_failed",
+        r"stdio forwarding failed|channel \d+: open failed: (?P<reason>[^\n]{1,120})",
+    ),
+    ("ssh_missing", r"ssh: (?:command )?not found|ssh: No such file"),
     ("server_throttled", r"Exceeded MaxStartups|Not allowed at this time|beginning MaxStartups throttling"),
     (
         "name_not_found",
@@ -65,11 +83,16 @@ _SIGNS: tuple[tuple[Kind, str], ...] = (
         "timed_out",
         r"(?:Connection|Operation) timed out|timed out during banner exchange|Connection to .{1,80} timed out",
     ),
-    ("no_route", r"No route to host|Network is (?:unreachable|down)|Host is down"),
+    (
+        "no_route",
+        r"No route to host|Network is (?:unreachable|down)|Host is down|"
+        r"port \d+: (?:Permission denied|Operation not permitted)",
+    ),
     ("no_common_algorithm", r"Unable to negotiate with|no matching (?:key exchange|host key|cipher|MAC)"),
     (
         "lost",
-        r"Connection to \S+ closed by remote host|Timeout, server \S+ not responding|client_loop: send disconnect",
+        r"Connection to \S+ closed by remote host|Timeout, server \S+ not responding|client_loop: send disconnect|"
+        r"packet_write_wait: |ssh_dispatch_run_fatal: |Bad packet length",
     ),
     (
         "closed_early",
@@ -77,12 +100,39 @@ _SIGNS: tuple[tuple[Kind, str], ...] = (
         r"Connection reset by|[Bb]roken pipe|Connection lost|Received disconnect|UNKNOWN port 65535|invalid banner",
     ),
 )
-_DETAILS = (
-    r"fingerprint for the (?P<key_type>\S+) key sent by the remote host is\s+"
-    r"(?P<fingerprint>SHA256:[A-Za-z0-9+/=]+|(?:MD5:)?[0-9a-f]{2}(?::[0-9a-f]{2})+)",
-    r"Offending (?P<offending_type>\S+) key in (?P<known_hosts_file>\S+?):(?P<line>\d+)",
-    r"Host key for (?P<host>\S+) has changed",
+_SIGNS = tuple((kind, re.compile(pattern)) for kind, pattern in _WORDS)
+_DETAILS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"fingerprint for the (?P<key_type>\S+) key sent by the remote host is\s+"
+        r"(?P<fingerprint>SHA256:[A-Za-z0-9+/=]+|(?:MD5:)?[0-9a-f]{2}(?::[0-9a-f]{2})+)",
+        r"Offending (?P<offending_type>\S+) key in (?P<known_hosts_file>\S+?):(?P<line>\d+)",
+        r"Host key for (?P<host>\S+) has changed",
+        r"Their offer: (?P<offer>[\w@.,-]{1,400})",
+    )
 )
+_SUBJECTS = re.compile(
+    r"Received disconnect from (?P<host>[^\s:]{1,255}|\S{1,255}?)(?: port (?P<port>\d+))?:|"
+    r"(?:[Cc]onnection (?:reset|closed|refused)|Disconnected) (?:by|from) "
+    r"(?:(?:authenticating|invalid) user \S{1,80} )?(?P<host2>[^\s:]{1,255}) port (?P<port2>\d+)|"
+    r"connect to (?:host|address) (?P<host3>\S{1,255}) port (?P<port3>\d+)|"
+    r"resolve hostname (?P<host4>[^:\s]{1,255})|"
+    r"(?P<user>[\w.-]{1,64})@(?P<host5>[\w.:-]{1,255}): Permission denied|"
+    r"(?:fatal|failed|unreachable): \[(?P<host6>[^\]\n]{1,255})\]|"
+    r"^<(?P<host7>[^>\n]{1,255})> \(|"
+    r"remote host \"(?P<host8>[^\"\n]{1,255})\"|"
+    r"Unable to negotiate with (?P<host9>\S{1,255}) port (?P<port9>\d+)|"
+    r"[Cc]onnection to (?P<host10>[^\s:]{1,255})(?: port (?P<port10>\d+))?(?::| closed by| timed out)|"
+    r"Timeout, server (?P<host11>\S{1,255}) not responding|"
+    r"^(?P<host12>[\w.-]{1,255}) \| (?:UNREACHABLE|FAILED)|"
+    r"Permanently added '\[?(?P<host13>[^'\],\n]{1,255})|"
+    r"host key is known for (?P<host14>\S{1,255}) and|"
+    r"authenticity of host '(?P<host15>[^' ]{1,255})|"
+    r"while connecting to (?P<host16>[^\s:]{1,255}):(?P<port16>\d+)",
+    re.MULTILINE,
+)
+_ESCAPED_ENDS = re.compile(r"(?:\\+r)?\\+n|\\+r|\r\n|\r")
+_CLOCK = re.compile(r"^\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?[ \t]+", re.MULTILINE)
 _STALE_MASTER = re.compile(
     r"mux_client_hello_exchange|mux_client_request_session: read from master failed|"
     r"mux_client_request_session: write packet|[Cc]ontrol socket connect\([^)]*\): Connection refused"
@@ -91,18 +141,34 @@ _STALE_MASTER = re.compile(
 
 def describe(text: str) -> SshFailure:
     """The cause that ssh's stderr names. Kind `unknown` when it names none."""
-    plain = re.sub(r"\\+r|\\+n|\r", "\n", text).replace('\\"', '"')
+    plain = _without_escapes(text)
     for kind, pattern in _SIGNS:
-        found = re.search(pattern, plain)
+        found = pattern.search(plain)
         if found is None:
             continue
-        facts = {name: value for name, value in found.groupdict().items() if value}
+        facts = _facts(found)
         if kind in ("host_key_changed", "host_key_revoked"):
             for detail in _DETAILS:
-                more = re.search(detail, plain)
-                facts.update({name: value for name, value in (more.groupdict() if more else {}).items() if value})
+                more = detail.search(plain)
+                facts.update(_facts(more) if more else {})
         return SshFailure(kind, facts)
     return SshFailure("unknown")
+
+
+def read_ssh_failures(text: str) -> tuple[Told, ...]:
+    """Every failure that a text tells of, also one that another program wrote (a log of CI, of Ansible)."""
+    return read_failures(_without_escapes(text), _SIGNS, _SUBJECTS, _DETAILS)
+
+
+def _facts(found: re.Match[str]) -> dict[str, str]:
+    return {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
+
+
+def _without_escapes(text: str) -> str:
+    """Line ends and quotes that were escaped, and a clock before each line. Every character keeps its place."""
+    plain = _ESCAPED_ENDS.sub(lambda found: " " * (len(found[0]) - 1) + "\n", text)
+    plain = _CLOCK.sub(lambda found: " " * len(found[0]), plain)
+    return plain.replace('\\"', ' "')
 
 
 def is_stale_master(text: str) -> bool:
@@ -149,7 +215,7 @@ def shell_refused(label: str, exit_code: int, evidence: str) -> AuthError:
     )
 
 
-_MAKERS: dict[Kind, tuple[type[OrchError], str, str]] = {
+_MAKERS: dict[str, tuple[type[OrchError], str, str]] = {
     "host_key_revoked": (HostKeyError, "its host key is marked as revoked here", "do not connect; ask who revoked it"),
     "auth_too_many_keys": (
         AuthError,
@@ -182,5 +248,28 @@ _MAKERS: dict[Kind, tuple[type[OrchError], str, str]] = {
         "the server hung up before the login (busy, blocked, or not an SSH server)",
         "see more: {login} -v",
     ),
+    "bad_key_file": (
+        AuthError,
+        "ssh refused to use the private key file",
+        "make it readable to you alone (chmod 600), or name another: `identity_file:` of {name}",
+    ),
+    "account_expired": (AuthError, "the account, or its password, has expired", "renew it on the host"),
+    "jump_failed": (
+        UnreachableError,
+        "the jump host is there and could not reach it",
+        "check the name and the port as seen from the jump host",
+    ),
+    "ssh_missing": (UnreachableError, "there is no ssh program here", "install the OpenSSH client"),
     "lost": (UnreachableError, "the connection was lost before a command began", "try again"),
 }
+
+
+def way_out_of(kind: str, host: str | None) -> str:
+    """For a failure of a host that is in no inventory: `host` as the text names it."""
+    name = host or "HOST"
+    if kind == "host_key_unknown":
+        return "compare its key, then: orch trust NAME"
+    if kind == "host_key_changed":
+        return f"find out why; only if it is as it should be: ssh-keygen -R '{name}', then orch trust NAME"
+    maker = _MAKERS.get(kind)
+    return "" if maker is None else maker[2].format(login=f"ssh {name}", name=name)

@@ -17,6 +17,8 @@ _OWN: dict[str, set[str]] = {
     "smi-apps": {"code"},
     "smi-xml": {"code"},
     "nvml": {"code", "count"},
+    "ssh": {"times"},
+    "pct": {"times"},
 }
 """Kind -> fields whose words are the reader's own, besides `kind`. A kind that is not named here: of its values, only
 the places are checked."""
