@@ -84,22 +84,30 @@ async def fetch(
     may hold a password, which every process of this machine could read in its arguments.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="orch-wheels-") as scratch:
+        # Beside its place, which it takes by rename: another orch may be fetching the same. pip's own files go there
+        # too, for /tmp is often small.
+        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as scratch:
             wanted = Path(scratch) / "requirements.txt"
             wanted.write_text(requirement + "\n", encoding="utf-8")
             argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
             argv += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--implementation", "cp"]
-            argv += ["--python-version", python_version, "--dest", str(folder), "--requirement", str(wanted)]
+            argv += ["--python-version", python_version, "--dest", scratch, "--requirement", str(wanted)]
             for platform in platforms:
                 argv += ["--platform", platform]
-            environment = dict(os.environ)
+            environment = {**os.environ, "TMPDIR": scratch}
             if indexes:
                 environment["PIP_INDEX_URL"] = indexes[0]
                 environment["PIP_EXTRA_INDEX_URL"] = " ".join(indexes[1:])
             code, said = await _run(argv, environment)
+            _place(Path(scratch), folder)
     except OSError as error:
         return str(error)
     return None if code == 0 else _without_passwords(said)
+
+
+def _place(scratch: Path, folder: Path) -> None:
+    for wheel in scratch.glob("*.whl"):
+        wheel.replace(folder / wheel.name)
 
 
 async def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.ledger.fingerprint import Fingerprint, Gpu
 from orchestrator.ledger.journal import JournalEntry, detail_text, utc_text
 from orchestrator.ledger.records import RunRecord
+from orchestrator.ledger.run_environment import short_environment
 from orchestrator.ledger.runs import RunSummary
 from orchestrator.probes.text import one_line
 from orchestrator.reports.plain import plain_values
@@ -127,6 +128,8 @@ def _code_rows(detail: RunDetail, found: Fingerprint | None) -> Rows:
 
 def _software_rows(run: RunRecord, found: Fingerprint | None) -> Rows:
     rows: Rows = []
+    if run.environment is not None:
+        rows.append(("environment", f"{short_environment(run.environment.id)} ({run.environment.purpose})"))
     if found is not None:
         rows.append(("python", f"{found.python or DASH} ({found.python_path or DASH})"))
         if found.torch is not None:

@@ -130,11 +130,14 @@ def detail(raw: dict[str, Any], fingerprint: Any) -> RunDetail:
 
 
 def test_a_run_in_groups() -> None:
-    text = render_run(detail(run(), FINGERPRINT))
+    made = {"id": "c" * 32 + "-2", "purpose": "train", "python": "/root/orch/envs/c/bin/python"}
+    spec = {**run()["spec"], "python_environment": made}
+    text = render_run(detail(run(spec=spec), FINGERPRINT))
     for part in (
         f"{IDS[0]} on ct200: ended well, after 1 h 2 min",
         "00:53:20 UTC by ann@laptop",
         "step-700, step-710 (incomplete)",
+        "cccccccccccc-2 (train)",
         "aaaaaaaaaaaa, 31 files, 141 kB",
         "commit bbbbbbbbbbbb on main",
         "f4.py and 2 more",
@@ -159,7 +162,11 @@ def test_json_of_one_run_holds_the_files_own_words() -> None:
 
 def test_text_from_afar_is_plain() -> None:
     evil = "\x1b[31mx\x1b]0;t\x07\n"
-    raw = run(spec={"argv": [evil], "launched_by": evil, "settings": {evil: evil}}, checkpoints=[{"name": evil}])
+    made = {"id": evil, "purpose": evil, "python": evil}
+    raw = run(
+        spec={"argv": [evil], "launched_by": evil, "settings": {evil: evil}, "python_environment": made},
+        checkpoints=[{"name": evil}],
+    )
     found = {**FINGERPRINT, "variables": {"values": {"A": evil}, "names": [evil]}, "machine": {"kernel": evil}}
     assert "\x1b" not in render_run(detail({**raw, "id": evil, "tree_hash": evil}, found))
     assert "\x1b" not in render_runs(report(raw))
