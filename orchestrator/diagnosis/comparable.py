@@ -135,8 +135,10 @@ def _torch(value: object) -> Values:
     raw = as_mapping(value)
     if not raw:
         return _scalar("torch", NONE)
-    fields = {"torch": "version", "git": "git_version", "CUDA": "cuda", "HIP": "hip"}
-    return {name: _text(raw.get(key) or NONE) for name, key in fields.items()}
+    built = f"CUDA {raw['cuda']}" if raw.get("cuda") else f"HIP {raw['hip']}" if raw.get("hip") else "no CUDA"
+    git = f", git {str(raw['git_version'])[:12]}" if raw.get("git_version") else ""
+    # One value: a build differs from another as a whole.
+    return _scalar("torch", f"{raw['version']} ({built}{git})" if raw.get("version") else None)
 
 
 def _release(value: object) -> Values:

@@ -50,7 +50,7 @@ CACHE_LOST = 0.5
 OF_CODE = ("code", "release", "git")
 ABSENT_IS_UNKNOWN = ("expected", "loaded", "observed")
 
-LOADED_SAID_BY = {"python": {("python", "version")}, "cuda": {("torch", "CUDA")}}
+LOADED_SAID_BY = {"python": {("python", "version")}, "cuda": {("torch", "torch")}}
 CONFIG_SAID_BY = {
     "memory": {("limits", "memory limit")},
     "cores": {("limits", "CPU limit"), ("limits", "CPUs")},

@@ -23,7 +23,6 @@ TOGETHER = 4
 """How many of them that line names."""
 SHOWN_LINES = 60
 """Of one file's line diff; --json has all."""
-ONE_LINE = ("torch",)
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def finding_lines(report: DiffReport) -> Iterator[tuple[str, str]]:
             yield kind, code_words(found, report.commits)
             continue
         words = [difference_words(one, changes.get(one.name)) for one in found]
-        if len(words) <= APART and kind not in ONE_LINE:
+        if len(words) <= APART:
             yield from ((kind, text) for text in words)
             continue
         more = f"; and {len(words) - TOGETHER} more" if len(words) > TOGETHER else ""
@@ -143,7 +142,7 @@ def _slower(a: RunSummary | None, b: RunSummary | None) -> str:
 def _details(report: DiffReport) -> Iterator[tuple[str, list[str]]]:
     for kind, group in groupby(report.comparison.differences, key=lambda one: one.kind):
         found = list(group)
-        if kind != "code" and (len(found) > TOGETHER or (kind in ONE_LINE and len(found) > 1)):
+        if kind != "code" and len(found) > TOGETHER:
             yield KINDS[kind], [one_line(difference_words(one), 1000) for one in found]
     if report.commits:
         yield "commits (+ only in B, - only in A)", [one_line(line) for line in report.commits]

@@ -27,6 +27,7 @@ def difference_words(one: Difference, file: LineDiff | None = None) -> str:
         "data": _plain,
         "model": _plain,
         "driver": _plain,
+        "torch": _plain,
         "lock": _plain,
     }.get(one.kind, _named)(one)
     return words + (f" (+{file.added} -{file.removed} lines)" if file is not None and file.lines else "")

@@ -162,7 +162,7 @@ def test_what_only_says_another_difference_again_is_left_out() -> None:
         builds={"torch": "9", "requests": "2"},
     )
     assert told(diff(fingerprint(), swapped, {"torch": "2.11.0+cu128"}, {"torch": "2.11.0+cu130"})) == [
-        ("torch", "torch", "2.11.0+cu128", "2.11.0+cu130")
+        ("torch", "torch", "2.11.0+cu128 (CUDA 12.8, git ffffffffffff)", "2.11.0+cu130 (CUDA 12.8, git ffffffffffff)")
     ]
     smaller = fingerprint(
         container={"memory": "1024"}, limits={"memory_bytes": 1 << 30, "cpu_cores": "none", "cpus": [0, 1, 2]}
@@ -202,7 +202,7 @@ def test_the_likeliest_cause_comes_first_however_many_others_there_are() -> None
         None,
     )
     lines = render_diff(report).split("\n")
-    assert "torch 2.11.0+cu128 -> 2.11.0+cu130" in lines[1] and "CUDA 12.8 -> 13.0" in lines[1]
+    assert lines[1].startswith("  torch    2.11.0+cu128 (CUDA 12.8") and "-> 2.11.0+cu130 (CUDA 13.0" in lines[1]
     assert "p0 1 added" in lines[2] and "and 27 more" in lines[2]
     assert "  p29 1 added" in lines
 
