@@ -13,17 +13,21 @@ from dataclasses import dataclass, field, replace
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
 from orchestrator.probes.failures.kinds import KINDS
 from orchestrator.probes.failures.search import SIGNATURES, FailureFound, find_failures, root_of
-from orchestrator.probes.log_scan import Kept, LogScan
+from orchestrator.probes.log_scan import LogScan, Part
 from orchestrator.probes.pane import joined_pane
 from orchestrator.probes.progress import Progress, RateTold, StepTold, progress_of
-from orchestrator.probes.rows import Origin, Row, Told, rows_of, told_rows
+from orchestrator.probes.rows import Origin, Row, Told, moved, peeled, rows_of, told_rows
 from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
 from orchestrator.probes.traceback_facts import Traceback
 from orchestrator.probes.tracebacks import find_tracebacks
 
-WHOLE_BYTES = 1024 * 1024
+WHOLE_CHARS = 256 * 1024
 """Up to here all of it is read; of more, what the scan keeps."""
 MAX_STEPS = 1000
+PROGRESS_ROWS = 1000
+"""Of the log's last rows so many are read for progress."""
+MAX_ROWS = 10_000
+"""Of the rows that may tell of failures so many of the first and of the last are read."""
 MAX_TRACEBACKS = 256
 PANE_ROWS = 5000
 PIECE_BYTES = 1024 * 1024
@@ -51,59 +55,84 @@ class LogReading(Located):
 
 def read_log(text: str) -> LogReading:
     """Spans are in characters of `text`."""
-    if len(text) <= WHOLE_BYTES:
-        rows = rows_of(text)
-        return _reading(told_rows(rows), rows, rows)
-    return read_log_pieces([text.encode("utf-8", "surrogateescape")])
+    if len(text) <= WHOLE_CHARS:
+        part = Part(0, text)
+        return _reading([part], part, part if text.count("\n") < PANE_ROWS else None)
+    try:
+        return read_log_pieces([text.encode()], is_utf8=True)
+    except UnicodeEncodeError:
+        return read_log_pieces([text.encode("utf-8", "surrogateescape")])
 
 
-def read_log_pieces(pieces: Iterable[bytes]) -> LogReading:
-    """Of a log that does not fit into memory. Spans are in characters from its begin; bytes that are no UTF-8
-    are one each."""
-    scan = LogScan(NEEDLES)
+def read_log_pieces(pieces: Iterable[bytes], *, is_utf8: bool = False) -> LogReading:
+    """Of a log that does not fit into memory, cut anywhere. Spans are in characters from its begin; bytes that are no
+    UTF-8 are one each. is_utf8: it is known to be valid, which spares decoding it."""
+    scan = LogScan(NEEDLES, is_utf8=is_utf8)
     for piece in pieces:
         for begin in range(0, len(piece), PIECE_BYTES):
             scan.feed(piece[begin : begin + PIECE_BYTES])
     telling, tail = scan.finish()
+    last = Part(tail[0].start if tail else 0, "".join([part.text for part in tail]))
+    return _reading(telling, last, None)
+
+
+def _reading(telling: Sequence[Part], tail: Part, pane: Part | None) -> LogReading:
+    """pane: what a terminal may have wrapped."""
+    progress_rows = _rows(_last_rows(tail, PROGRESS_ROWS))
+    progress = progress_of(progress_rows)
+    reading = _of_rows(_told(telling), progress)
+    wrapped = joined_pane([each.row for each in _rows(pane)]) if pane is not None else None
+    if wrapped is None:
+        return reading
+    told = told_rows(wrapped.rows)
+    again = _of_rows(told, progress_of(told_progress(wrapped.rows[-PROGRESS_ROWS:])))
+    return _both(again, reading, reading.steps) if wrapped.is_sure else _both(reading, again, ())
+
+
+def _told(parts: Sequence[Part]) -> list[Told]:
+    """Rows of the first parts and of the last, MAX_ROWS each."""
+    first, rest = _until(parts, MAX_ROWS)
+    last, _ = _until([part for part in reversed(rest)], MAX_ROWS, from_end=True)
     told: list[Told] = []
     end: int | None = None
-    for kept in telling:
-        if end is not None and kept.start != end:
+    for part in [*first, *reversed(last)]:
+        if end is not None and part.start != end:
             told.append(_GAP)
-        text = _text(kept)
-        told += told_rows(_moved(rows_of(text), kept.start))
-        end = kept.start + len(text)
-    last = "".join([_text(kept) for kept in tail])
-    rows = _moved(rows_of(last), tail[0].start if tail else 0)
-    return _reading(told, rows, ())
+        told += told_rows(moved(rows_of(part.text), part.start))
+        end = part.start + len(part.text)
+    return told
 
 
-def _text(kept: Kept) -> str:
-    return kept.data.decode("utf-8", "surrogateescape")
+def _until(parts: Sequence[Part], budget: int, *, from_end: bool = False) -> tuple[list[Part], list[Part]]:
+    """(parts of so many rows, what is left)."""
+    taken: list[Part] = []
+    for index, part in enumerate(parts):
+        rows = part.text.count("\n") + part.text.count("\r") + 1
+        if rows > budget:
+            if from_end:
+                return [*taken, _last_rows(part, budget)], []
+            head = "\n".join(part.text.replace("\r", "\n").split("\n", budget)[:budget])
+            cut = len(head) + 1
+            left = Part(part.start + cut, part.text[cut:])
+            return [*taken, Part(part.start, part.text[:cut])], [left, *parts[index + 1 :]]
+        budget -= rows
+        taken.append(part)
+    return taken, []
 
 
-def _moved(rows: list[Row], start: int) -> list[Row]:
-    if not start:
-        return rows
-    return [
-        Row(row.text, row.start + start, None if row.places is None else [place + start for place in row.places])
-        for row in rows
-    ]
+def _last_rows(part: Part, count: int) -> Part:
+    cut = part.text.replace("\r", "\n").rsplit("\n", count)
+    begin = len(cut[0]) + 1 if len(cut) > count else 0
+    return Part(part.start + begin, part.text[begin:])
 
 
-def _reading(told: Sequence[Told], progress_rows: Sequence[Row], pane_rows: Sequence[Row]) -> LogReading:
-    """pane_rows: those that may have been wrapped by a terminal."""
-    progress = progress_of([Told(row, _origin(row)) for row in progress_rows])
-    reading = _of_rows(told, progress)
-    pane = joined_pane(pane_rows) if 1 < len(pane_rows) <= PANE_ROWS else None
-    if pane is None:
-        return reading
-    again = _of_rows(told_rows(pane.rows), progress_of([Told(row, _origin(row)) for row in pane.rows]))
-    return _both(again, reading, reading.steps) if pane.is_sure else _both(reading, again, ())
+def _rows(part: Part) -> list[Told]:
+    return told_progress(moved(rows_of(part.text), part.start))
 
 
-def _origin(row: Row) -> Origin:
-    return told_rows([row])[0].origin if row.text.startswith(("[", "(")) else Origin()
+def told_progress(rows: Sequence[Row]) -> list[Told]:
+    """Lines of metrics as they are: only who wrote them is taken from what stands in front."""
+    return [Told(row, peeled(row).origin if row.text.startswith(("[", "(")) else Origin()) for row in rows]
 
 
 def _of_rows(told: Sequence[Told], progress: Progress) -> LogReading:

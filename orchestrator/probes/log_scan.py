@@ -7,8 +7,8 @@ what is kept goes through the same reader as a small log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 BLOCK_BYTES = 1024 * 1024
 BEFORE_BYTES, AFTER_BYTES = 16 * 1024, 16 * 1024
@@ -19,15 +19,25 @@ TAIL_BYTES = 256 * 1024
 MAX_LINE_BYTES = 1024 * 1024
 MAX_SHAPES = 20_000
 _DELETED = bytes(range(0x80, 0x100)) + b"0123456789 .,:+-/|%()[]<>#=\t'\"`_"
+_CONTINUED = bytes(range(0x80, 0xC0))
 _ENDS = bytes.maketrans(b"\r", b"\n")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A part of the log. start: in characters from its begin."""
+class Part:
+    """start: in characters from the log's begin."""
 
     start: int
+    text: str
+
+
+@dataclass(frozen=True)
+class _Kept:
+    start: int
     data: bytes
+
+    def part(self) -> Part:
+        return Part(self.start, self.data.decode("utf-8", "surrogateescape"))
 
 
 def bare(needle: str) -> bytes:
@@ -35,20 +45,19 @@ def bare(needle: str) -> bytes:
     return needle.lower().encode().translate(None, _DELETED)
 
 
+@lru_cache(maxsize=2)
+def shape_needles(needles: tuple[str, ...]) -> tuple[bytes, ...]:
+    """As they stand in shapes; one that holds another is never needed."""
+    shapes = {shape for shape in map(bare, needles) if len(shape) > 2}
+    return tuple(sorted(shape for shape in shapes if not any(other != shape and other in shape for other in shapes)))
+
+
 class LogScan:
     """Takes the log in pieces cut anywhere."""
 
-    def __init__(self, needles: Iterable[str]) -> None:
-        shapes = {bare(needle) for needle in needles}
-        # One that holds another is never needed.
-        self._needles = sorted(
-            (
-                needle
-                for needle in shapes
-                if len(needle) > 2 and not any(o != needle and o in needle for o in shapes if len(o) > 2)
-            ),
-            key=len,
-        )
+    def __init__(self, needles: tuple[str, ...], *, is_utf8: bool = False) -> None:
+        self._needles = shape_needles(needles)
+        self._is_utf8 = is_utf8
         self._harmless: set[bytes] = set()
         self._pending = b""
         self._context = b""
@@ -56,11 +65,11 @@ class LogScan:
         self._chars = 0
         self._wanted_end = 0
         self._kept_end = 0
-        self._first: list[Kept] = []
+        self._first: list[_Kept] = []
         self._first_bytes = 0
-        self._last: deque[Kept] = deque()
+        self._last: deque[_Kept] = deque()
         self._last_bytes = 0
-        self._tail: deque[Kept] = deque()
+        self._tail: deque[_Kept] = deque()
         self._tail_bytes = 0
 
     def feed(self, data: bytes) -> None:
@@ -72,12 +81,12 @@ class LogScan:
         if cut:
             self._take(data[:cut])
 
-    def finish(self) -> tuple[list[Kept], list[Kept]]:
+    def finish(self) -> tuple[list[Part], list[Part]]:
         """(what tells of failures, the log's end), both in order; parts of the first touch or leave something out."""
         if self._pending:
             self._take(self._pending)
             self._pending = b""
-        return [*self._first, *self._last], list(self._tail)
+        return [kept.part() for kept in (*self._first, *self._last)], [kept.part() for kept in self._tail]
 
     @property
     def chars(self) -> int:
@@ -97,8 +106,8 @@ class LogScan:
             self._wanted_end = max(self._wanted_end, begin + last + AFTER_BYTES)
             self._keep_until(buffer, base, min(self._wanted_end, begin + last))
         self._keep_until(buffer, base, min(self._wanted_end, end))
-        chars = _chars(block)
-        self._tail.append(Kept(self._chars, block))
+        chars = self._count(block)
+        self._tail.append(_Kept(self._chars, block))
         self._tail_bytes += len(block)
         while self._tail_bytes - len(self._tail[0].data) >= TAIL_BYTES:
             self._tail_bytes -= len(self._tail.popleft().data)
@@ -113,16 +122,28 @@ class LogScan:
         data = buffer[begin - base : end - base]
         before = self._at - base  # so many bytes of the buffer are of earlier blocks
         at = begin - base
-        start = self._chars - _chars(buffer[at:before]) if at < before else self._chars + _chars(buffer[before:at])
+        start = (
+            self._chars - self._count(buffer[at:before])
+            if at < before
+            else self._chars + self._count(buffer[before:at])
+        )
         self._kept_end = end
         if self._first_bytes < FIRST_BYTES:
-            self._first.append(Kept(start, data))
+            self._first.append(_Kept(start, data))
             self._first_bytes += len(data)
             return
-        self._last.append(Kept(start, data))
+        self._last.append(_Kept(start, data))
         self._last_bytes += len(data)
         while self._last_bytes - len(self._last[0].data) >= LAST_BYTES:
             self._last_bytes -= len(self._last.popleft().data)
+
+    def _count(self, data: bytes) -> int:
+        """Characters."""
+        if data.isascii():
+            return len(data)
+        if self._is_utf8:
+            return len(data.translate(None, _CONTINUED))
+        return len(data.decode("utf-8", "surrogateescape"))
 
     def _hits(self, block: bytes) -> list[tuple[int, int]]:
         """(begin, end) of the lines that tell of something; those close to each other as one."""
@@ -153,10 +174,6 @@ class LogScan:
     def _tells(self, shape: bytes) -> bool:
         lower = shape.lower()
         return any(needle in lower for needle in self._needles)
-
-
-def _chars(data: bytes) -> int:
-    return len(data) if data.isascii() else len(data.decode("utf-8", "surrogateescape"))
 
 
 def _whole_characters(data: bytes) -> int:

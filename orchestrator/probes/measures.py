@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 from orchestrator.probes.rows import Row
 from orchestrator.probes.spans import Located
+from orchestrator.probes.text import lowered
 
 MAX_CHARS = 1024
+NEAR_CHARS = 48
+"""So far before its word a number begins at most."""
 _NUMBER = (
     r"(?P<value>-?(?:\d{1,3}(?:,\d{3}){1,6}|\d{1,30})(?:\.\d{0,30})?(?:e[-+]?\d{1,4})?|nan"
     r"|-?inf(?:inity)?|none)(?![\w.]\d)"
@@ -38,7 +41,7 @@ class _Sought:
 
 
 def _sought(name: str, word: str, pattern: str, *, zero_is_unknown: bool = False) -> _Sought:
-    return _Sought(name, word, re.compile(pattern, re.IGNORECASE), zero_is_unknown)
+    return _Sought(name, word, re.compile(pattern), zero_is_unknown)
 
 
 _SOUGHT = (
@@ -49,7 +52,7 @@ _SOUGHT = (
     ),
     _sought("epoch", "epoch", rf"(?<!\w)epoch{_IS}\[?{_NUMBER}"),
     _sought("learning_rate", "learning", rf"(?<!\w)learning[_ ]rate{_IS}{_NUMBER}"),
-    _sought("learning_rate", "lr", rf"(?<!\w)lr{_IS}{_NUMBER}|{_NUMBER.replace('value', 'value2')} (?-i:LR),"),
+    _sought("learning_rate", "lr", rf"(?<!\w)lr{_IS}{_NUMBER}|{_NUMBER.replace('value', 'value2')} lr,"),
     _sought(
         "grad_norm",
         "norm",
@@ -64,29 +67,29 @@ _SOUGHT = (
     _sought(
         "memory",
         "mem",
-        rf"(?<![\w])(?:peak[ _]|gpu[ _]|max[ _])?mem(?:ory)?{_IS}{_NUMBER}\s?(?P<unit>[KMGT]i?B)",
+        rf"(?<![\w])(?:peak[ _]|gpu[ _]|max[ _])?mem(?:ory)?{_IS}{_NUMBER}\s?(?P<unit>[kmgt]i?b)",
         zero_is_unknown=True,
     ),
     _sought(
         "memory_share",
         "mem",
-        rf"(?<!\w)mem(?:ory)?{_IS}[\d.]{{1,12}}\s?[KMGT]i?B\({_NUMBER}(?P<unit>%)",
+        rf"(?<!\w)mem(?:ory)?{_IS}[\d.]{{1,12}}\s?[kmgt]i?b\({_NUMBER}(?P<unit>%)",
         zero_is_unknown=True,
     ),
-    _sought("memory", "memalloc", rf"(?<!x)MemAllocated{_IS}{_NUMBER}\s?(?P<unit>[KMGT]i?B)"),
-    _sought("memory_peak", "maxmem", rf"MaxMemAllocated{_IS}{_NUMBER}\s?(?P<unit>[KMGT]i?B)"),
-    _sought("memory", "gb", rf"[,|] {{1,4}}{_NUMBER} (?P<unit>GB)(?: used)?(?= ?[,:|]|\s*$)"),
+    _sought("memory", "memalloc", rf"(?<!x)memallocated{_IS}{_NUMBER}\s?(?P<unit>[kmgt]i?b)"),
+    _sought("memory_peak", "maxmem", rf"maxmemallocated{_IS}{_NUMBER}\s?(?P<unit>[kmgt]i?b)"),
+    _sought("memory", "gb", rf"[,|] {{1,4}}{_NUMBER} (?P<unit>gb)(?: used)?(?= ?[,:|]|\s*$)"),
     _sought(
         "tflops",
         "tflops",
-        rf"(?<!\w)tflops{_IS}{_NUMBER}|(?<![\w.]){_NUMBER.replace('value', 'value2')}\s?(?P<unit>TFLOPS|TFLOP/s)\b",
+        rf"(?<!\w)tflops{_IS}{_NUMBER}|(?<![\w.]){_NUMBER.replace('value', 'value2')}\s?(?P<unit>tflops|tflop/s)\b",
     ),
-    _sought("tflops", "tflop/s/gpu", rf"\(TFLOP/s/GPU\){_IS}{_NUMBER}"),
-    _sought("gflops", "gflops", rf"(?<![\w.]){_NUMBER}\s?(?P<unit>GFLOPS)\b"),
+    _sought("tflops", "tflop/s/gpu", rf"\(tflop/s/gpu\){_IS}{_NUMBER}"),
+    _sought("gflops", "gflops", rf"(?<![\w.]){_NUMBER}\s?(?P<unit>gflops)\b"),
     _sought("mfu", "mfu", rf"(?<!\w)mfu{_IS}{_NUMBER}(?P<unit>%)?"),
     _sought("samples_per_s", "samples/s", rf"(?<!\w)samples/s(?:ec)?{_IS}{_NUMBER}"),
-    _sought("running_samples_per_s", "runningavg", rf"RunningAvgSamplesPerSec{_IS}{_NUMBER}"),
-    _sought("current_samples_per_s", "currsamples", rf"CurrSamplesPerSec{_IS}{_NUMBER}"),
+    _sought("running_samples_per_s", "runningavg", rf"runningavgsamplespersec{_IS}{_NUMBER}"),
+    _sought("current_samples_per_s", "currsamples", rf"currsamplespersec{_IS}{_NUMBER}"),
     _sought("skipped_iterations", "skipped", rf"skipped iterations{_IS}{_NUMBER}"),
     _sought("nan_iterations", "nan it", rf"nan iterations{_IS}{_NUMBER}"),
     _sought("consumed_samples", "consumed", rf"consumed samples{_IS}{_NUMBER}"),
@@ -97,12 +100,12 @@ _SOUGHT = (
 def measured_in(row: Row) -> Mapping[str, Measured]:
     """By name; of a name that is there twice the first."""
     text = row.text[:MAX_CHARS]
-    lower = text.lower()
+    lower = lowered(text)
     found: dict[str, Measured] = {}
     for sought in _SOUGHT:
         if sought.name in found or sought.word not in lower:
             continue
-        match = sought.pattern.search(text)
+        match = sought.pattern.search(lower, max(0, lower.index(sought.word) - NEAR_CHARS))
         if match is None:
             continue
         groups = match.groupdict()
@@ -111,8 +114,10 @@ def measured_in(row: Row) -> Mapping[str, Measured]:
         if value == 0 and sought.zero_is_unknown:
             value = None
         spans = {"value": row.span(*match.span(name))}
-        if unit := groups.get("unit"):
+        unit = None
+        if groups.get("unit"):
             spans["unit"] = row.span(*match.span("unit"))
+            unit = text[slice(*match.span("unit"))]
         found[sought.name] = Measured(value, unit, spans=spans)
     return found
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.probes import printed_words as words
 from orchestrator.probes.spans import Located, Span
+from orchestrator.probes.text import lowered
 
 MAX_LINE_CHARS = 1024
 """Of a longer line only the beginning is read."""
@@ -47,9 +48,7 @@ class Reading(Located):
 def read_line(line: str) -> Reading | None:
     """`line` holds no control sequences and no line ends. None: it tells of no progress."""
     line = line[:MAX_LINE_CHARS]
-    lower = line.lower()
-    if len(lower) != len(line):  # a few letters change their length
-        lower = "".join([small if len(small := letter.lower()) == 1 else letter for letter in line])
+    lower = lowered(line)
     if "m" in lower and "[" in lower:
         lower = words.LOST_COLOUR.sub(lambda found: " " * len(found[0]), lower)  # pasted without its ESC
     has_bar = _has(lower, words.SAYS_BAR)

@@ -82,6 +82,7 @@ _STAMPS = re.compile(
     r"\[[\w./-]{1,120}:\d{1,6}(?::\w{1,60})?\] ?"
 )
 _FACT = re.compile(r"(rank|pid)=(\d{1,9})\b")
+_TAKEN_OUT = re.compile(f"{SEQUENCE.pattern}|{CONTROL.pattern}+")
 _NO_ORIGIN = Origin()
 _BAR_END = re.compile(
     r"\d{1,3}%\|[^|]{0,400}\| {0,8}\d{1,15}/\d{1,15} {0,4}\[[^\]\r\n]{0,240}\]"
@@ -121,12 +122,12 @@ def plain_row(line: str, start: int) -> Row:
         return Row(SURROGATE.sub("\ufffd", line), start)
     kept: list[tuple[int, int]] = []
     at = 0
-    for found in SEQUENCE.finditer(line):
+    for found in _TAKEN_OUT.finditer(line):
         kept.append((at, found.start()))
         at = found.end()
     kept.append((at, len(line)))
-    places = [place for begin, end in kept for place in range(begin, end) if CONTROL.match(line[place]) is None]
-    text = "".join([line[place] for place in places])
+    places = [place for begin, end in kept for place in range(begin, end)]
+    text = "".join([line[begin:end] for begin, end in kept])
     return Row(SURROGATE.sub("\ufffd", text), start, [start + place for place in places])
 
 
@@ -135,7 +136,7 @@ def told_rows(rows: Iterable[Row]) -> list[Told]:
     told: list[Told] = []
     for row in rows:
         for part in _behind_bars(row):
-            told.append(_peeled(part))
+            told.append(peeled(part))
     return told
 
 
@@ -153,7 +154,7 @@ def _behind_bars(row: Row) -> list[Row]:
     return [*parts, row.cut(at)] if parts else [row]
 
 
-def _peeled(row: Row) -> Told:
+def peeled(row: Row) -> Told:
     text, at = row.text, 0
     stream: list[str] = []
     rank = pid = None
@@ -175,6 +176,16 @@ def _peeled(row: Row) -> Told:
     if not at:
         return Told(row, _NO_ORIGIN)
     return Told(row.cut(at), Origin("".join(stream), rank, pid, is_stamped))
+
+
+def moved(rows: list[Row], start: int) -> list[Row]:
+    """As rows of a text that begins at `start`."""
+    if not start:
+        return rows
+    return [
+        Row(row.text, row.start + start, None if row.places is None else [place + start for place in row.places])
+        for row in rows
+    ]
 
 
 def joined(rows: Sequence[Row], between: str = "") -> Row:

@@ -37,6 +37,14 @@ def one_line(text: str, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def lowered(text: str) -> str:
+    """In lower case, every character in its place."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join([small if len(small := letter.lower()) == 1 else letter for letter in text])
+
+
 def _last_state(line: str) -> str:
     states = [state for state in line.split("\r") if state.strip()]
     return states[-1] if states else ""

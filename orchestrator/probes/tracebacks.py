@@ -55,6 +55,8 @@ WRAPPERS = re.compile(
 )
 """They tell that another one failed: whose own traceback, where there is one, is the cause."""
 MAX_MESSAGE_ROWS = 400
+MAX_TRACEBACKS = 128
+"""Of one writer so many of the first and of the last are told."""
 _MAX_FOREIGN_ROWS = 3
 _MAX_BLANK_ROWS = 2
 
@@ -108,6 +110,8 @@ def _of_stream(told: list[Told]) -> list[Traceback]:
         else:
             chains.append([(index, block)])
         index = end = max(block.end, index + 1)
+    if len(chains) > 2 * MAX_TRACEBACKS:
+        chains = [*chains[:MAX_TRACEBACKS], *chains[-MAX_TRACEBACKS:]]
     return [_traceback(told, chain) for chain in chains]
 
 
@@ -198,7 +202,9 @@ def _block(rows: list[Row], told: list[Told], start: int) -> _Block:
         following = rows[start + 1].text if start + 1 < len(rows) else ""
         if following.startswith(before):  # what stands before every row of one writer, like `host: `
             end = start
-            while end < len(rows) and end - start < 2000 and rows[end].text.startswith(before):
+            while (
+                end < len(rows) and rows[end].text.startswith(before) and (end == start or MARK not in rows[end].text)
+            ):
                 end += 1
             bare = [row.cut(len(before)) for row in rows[start:end]]
             block = _stack(bare, told[start:end], 0, 1, 0)

@@ -35,14 +35,7 @@ BY_NAME = {
     "sigsegv": 11,
     "sigterm": 15,
 }
-NEEDLES = (
-    "fatal python error",
-    "most recent call first",
-    "local_rank:",
-    "exitcode  :",
-    "root cause (first",
-    "time      :",
-)
+NEEDLES = ("fatal python error", "most recent call first", "(local_rank:", "root cause (first")
 PAGE_KB = 4
 _FATAL = re.compile(r"Fatal Python error: (?P<error>.{1,200}?)\s*$")
 _THREAD = re.compile(

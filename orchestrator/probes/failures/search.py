@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from orchestrator.probes.failures import distributed, gpu, software, system
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
@@ -29,6 +30,8 @@ SIGNATURES: tuple[Signature, ...] = (
 )
 MAX_TELLINGS = 64
 """Of one failure; more are counted only."""
+MAX_NOTICED = 1024
+"""Of one kind; a log that tells of it more often says nothing more."""
 MAX_RANK = 100_000
 MAX_ROW_CHARS = 4096
 """Of a longer row the begin is searched."""
@@ -129,6 +132,7 @@ def root_of(found: Sequence[FailureFound]) -> FailureFound | None:
 
 def _noticed(told: Sequence[Told]) -> list[Noticed]:
     wanted = _Wanted()
+    counts: dict[str, int] = {}
     streams: dict[str, list[Told]] = {}
     for each in told:
         streams.setdefault(each.origin.stream, []).append(each)
@@ -139,10 +143,11 @@ def _noticed(told: Sequence[Told]) -> list[Noticed]:
             signatures, is_block = wanted.of(each.text)
             has_blocks = has_blocks or is_block
             for sought in signatures:
-                if (one := _look(sought, rows, index)) is not None:
+                if counts.get(sought.kind, 0) < MAX_NOTICED and (one := _look(sought, rows, index)) is not None:
+                    counts[sought.kind] = counts.get(sought.kind, 0) + 1
                     found += [one, *derived(one)]
         if has_blocks:
-            found += noticed_in_blocks(rows)
+            found += islice(noticed_in_blocks(rows), MAX_NOTICED)
     return found
 
 
