@@ -35,6 +35,8 @@ from warmup import compile_all
 from workers import Crew, Learned, Replica, mean
 
 THREAD_END_S = 60.0
+LEAST_TO_JUDGE = 20
+"""Batches over which the simulated acceptance of a checkpoint is taken, before it may be called the best."""
 
 
 def train_drafter(
@@ -68,7 +70,13 @@ def train_drafter(
 
     def save() -> None:
         crew.check_equal(step)
-        acceptance = mean([one for one in crew.gather(accepted.take()) if one is not None])
+        acceptance = mean(
+            [
+                one
+                for one in crew.gather(accepted.take(least=min(LEAST_TO_JUDGE, config.checkpoint.every_steps)))
+                if one is not None
+            ]
+        )
         if not crew.leads:
             return
         save_checkpoint(

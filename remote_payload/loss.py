@@ -50,11 +50,12 @@ def decay_weights(width: int, decay: float) -> Tensor:
 
 
 def dpace_weights(losses: Tensor, valid: Tensor) -> Tensor:
-    """D-PACE (arXiv 2605.18810). losses and valid [blocks, W-1] -> weights of the same shape.
+    """D-PACE (arXiv 2605.18810, equations 7 to 9). losses and valid [blocks, W-1] -> weights of the same shape.
 
     The expected accepted length is the sum over j of the product of the confidences of slots 1 .. j. A slot weighs what
     its log-probability moves of it: the sum over j >= k of those products. A confidence is the label's probability p,
-    smoothed to alpha + (1 - alpha) * p, so that slots behind a bad one still learn.
+    smoothed to alpha + (1 - alpha) * p, so that slots behind a bad one still learn; what the weights multiply is the
+    plain -log p, and no gradient goes through them. The loss is their weighted mean, as with decay.
     """
     confidence = (DPACE_ALPHA + (1 - DPACE_ALPHA) * torch.exp(-losses)).masked_fill(~valid, 0.0)
     reached = confidence.cumprod(dim=1)

@@ -49,10 +49,11 @@ class AcceptanceSince:
     def add(self, outcomes: Iterable[BlockLoss]) -> None:
         self._lengths += [outcome.simulated_acceptance.detach() for outcome in outcomes]
 
-    def take(self) -> Optional[float]:
+    def take(self, *, least: int = 1) -> Optional[float]:
+        """None after fewer than `least` batches: a lucky one or two are no better checkpoint."""
         lengths = [float(length) for length in self._lengths]
         self._lengths = []
-        return sum(lengths) / len(lengths) if lengths else None
+        return sum(lengths) / len(lengths) if len(lengths) >= max(1, least) else None
 
 
 def mean_facts(each: Sequence[Dict[str, Any]]) -> Dict[str, Any]:

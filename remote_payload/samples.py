@@ -101,7 +101,8 @@ def parse_line(place: str, line: bytes) -> Sample:
 def parse_record(place: str, record: Any) -> Sample:
     if not isinstance(record, dict):
         return BadSample(place, "not an object")
-    said = record.get("conversations", record.get("messages"))
+    # In a table every row has every column, the unused ones empty.
+    said = record.get("messages") if record.get("conversations") is None else record["conversations"]
     if said is not None:
         return _conversation(place, said)
     if record.get("input_ids") is not None:

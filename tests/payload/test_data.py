@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity import identify, other_than_grown
 from rows import open_rows
-from samples import DataError, parse_line
+from samples import DataError, data_files, is_datasets_folder, parse_line, read_samples
 from stopping import StopRequest
 from tiny import tiny_config, tiny_target
 from tokens import train_vocabulary
@@ -151,6 +151,24 @@ def test_long_samples_are_cut_and_empty_data_is_refused(tmp_path, vocabulary):
     with pytest.raises(DataError, match="no sample is held out"):
         (tmp_path / "one").mkdir()
         read(tmp_path / "one", vocabulary, [{"text": "one two"}])
+
+
+def test_a_datasets_folder_is_read_row_by_row_from_where_it_was_left(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "talks"
+    columns = {"conversations": None, "messages": None, "text": None}
+    rows = [{**columns, "messages": TALK}, {**columns, "text": "one two"}, {**columns, "text": ""}]
+    datasets.Dataset.from_list(rows).save_to_disk(str(folder))
+    assert is_datasets_folder(folder) and data_files(folder)
+    found = list(read_samples(folder, {}))
+    assert [(name, number) for name, number, _ in found] == [("talks", 1), ("talks", 2), ("talks", 3)]
+    talk, text, bad = (sample for _, _, sample in found)
+    assert (talk.messages, text.text) == (TALK, "one two")
+    assert (bad.place, bad.reason) == ("talks: row 3", "text is not text, or empty")
+    assert [number for _, number, _ in read_samples(folder, {"talks": 2})] == [3]
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(str(tmp_path / "splits"))
+    with pytest.raises(DataError, match=r"several splits \(train\)"):
+        list(read_samples(tmp_path / "splits", {}))
 
 
 def test_conversations_without_a_template_and_a_datasets_folder_without_its_package_are_named(

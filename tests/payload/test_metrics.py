@@ -127,8 +127,10 @@ def test_the_acceptance_is_that_since_it_was_last_taken():
     since = AcceptanceSince()
     assert since.take() is None
     since.add([SimpleNamespace(simulated_acceptance=torch.tensor(length)) for length in (2.0, 3.0)])
-    assert since.take() == 2.5
+    assert since.take(least=2) == 2.5
     assert since.take() is None
+    since.add([SimpleNamespace(simulated_acceptance=torch.tensor(7.0))])
+    assert since.take(least=2) is None, "one batch does not make a checkpoint the best"
 
 
 def test_trackers_get_numbers_only_when_asked_for(tmp_path, monkeypatch):
