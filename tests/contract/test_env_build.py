@@ -83,8 +83,8 @@ def test_an_environment_is_what_the_lock_says(built):
     complete = json.loads((built.base / "envs" / OLD / "complete.json").read_text())
     assert (complete["requirements"], complete["wheels"], complete["purpose"]) == ({"alpha": "1.0"}, "1.0", "train")
     assert [event["phase"] for event in built.events if "phase" in event] == ["unpack", "make", "install", "sync"]
+    assert list((built.base / "envs" / OLD).rglob("alpha/__pycache__/*.pyc")), "before anything was imported"
     assert says(built, OLD) == "1.0"
-    assert list((built.base / "envs" / OLD).rglob("alpha/__pycache__/*.pyc"))
     assert sorted(path.name for path in (built.base / "envs").iterdir()) == [OLD, "current.json"]
     assert build(built, OLD, "1.0")["already_there"]
 

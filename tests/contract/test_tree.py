@@ -189,6 +189,26 @@ async def test_spoiled_content_in_an_old_release_is_not_copied(source, store):
         assert contents(Path(second.path)) == expected(source)
 
 
+async def test_a_store_that_shares_keeps_once_what_several_trees_hold(tmp_path, store):
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for name in ("kept", "spoiled"):
+        (folder / name).write_text(name * 100)
+    async with open_agent() as session:
+        first = Path((await push_tree(session, scan_folder(folder), str(store), share=True)).path)
+        (first / "spoiled").write_text("x" * 700)
+        (folder / "new").write_text("new")
+        pushed = await push_tree(session, scan_folder(folder), str(store), share=True)
+        second = Path(pushed.path)
+        assert pushed.files_sent == 2
+        assert (second / "kept").samefile(first / "kept") and (first / "kept").stat().st_nlink == 2
+        assert not (second / "spoiled").samefile(first / "spoiled")
+        assert (second / "spoiled").read_text() == "spoiled" * 100
+        (folder / "new").chmod(0o755)
+        with pytest.raises(TransferError, match="a mode is one file's"):
+            await push_tree(session, scan_folder(folder), str(store), share=True)
+
+
 @pytest.mark.parametrize("frames", [0, 1, 2, 3, 5, 8, 13, 21, 34])
 async def test_a_cut_leaves_the_live_release_and_the_next_push_sends_the_rest(frames, source, store, monkeypatch):
     monkeypatch.setattr(blobs, "FRAME_BYTES", 2048)

@@ -100,6 +100,10 @@ async def test_a_folder_of_wheels_needs_no_index(published, index):
     with pytest.raises(TransferError) as caught:
         await find(published, index, folder=wheels)
     assert "lacks 1 of 1 wheels" in caught.value.what and "uv 1: no wheel for Python 3.9.1" in caught.value.evidence
+    make_wheel(wheels, "uv", "1", {"uv.py": "evil = True\n"})
+    with pytest.raises(TransferError, match="lacks 1 of 1 wheels") as caught:
+        await find(published, index, folder=wheels)
+    assert "is not what the lock's sha256 says" in caught.value.evidence
     make_wheel(wheels, "uv", "1")
     assert f"wheels/numbers-1.0-{ARM}.whl" in await find(published, index, folder=wheels)
 

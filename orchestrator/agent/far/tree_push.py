@@ -52,12 +52,15 @@ def tree_push(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
     name = tree_hash(entries)
     if name != params["tree_hash"]:
         raise OpError("bad_manifest", "the list of files has not the hash that was announced")
+    share = bool(params.get("share"))
+    if share and any(entry.kind == FILE and entry.mode != 0o644 for entry in entries):
+        raise OpError("bad_manifest", "a mode is one file's: a tree that shares its files has none but 0644")
     final = os.path.join(store, name)
     if is_complete(final):
         return {"path": final, "already_there": True, "copied_bytes": 0}
     try:
         with _incoming(store, float(params["lock_wait_s"]), channel) as incoming:
-            push = _Push(store, incoming, entries, channel, bool(params.get("share")))
+            push = _Push(store, incoming, entries, channel, share)
             copied = push.run(name, params.get("provenance"))
     except ManifestError as error:
         raise OpError("bad_content", str(error)) from error
