@@ -1,7 +1,7 @@
 """What the agent's NVML program says -> the same facts as nvidia-smi's, and what is wrong, in words.
 
-Rule: pure; a value of the wrong type, or that the driver does not answer, is None. Units are nvidia-smi's: MiB are cut,
-not rounded, and power has two decimals, so that both readers give the same numbers.
+Rule: pure; a value of the wrong type, or that the driver does not answer, is None. Units are nvidia-smi's: a MiB that
+has begun counts whole, and power has two decimals, so that both readers give the same numbers.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _text(value: object) -> str | None:
 
 def _mib(value: object) -> int | None:
     size = as_int(value)
-    return None if size is None else size // MIB
+    return None if size is None else -(-size // MIB)
 
 
 def _throttle(value: object) -> tuple[str, ...] | None:

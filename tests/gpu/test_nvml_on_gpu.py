@@ -21,7 +21,7 @@ import pytest
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.gpu_csv import read_gpu_csv
 from orchestrator.probes.gpu_xml import read_gpu_xml
-from orchestrator.probes.nvml import parse_nvml
+from orchestrator.probes.nvml import failure_text, parse_nodes, parse_nvml
 
 PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-I", "-S", str(PROJECT / "orchestrator/agent/far/nvml.py")]
@@ -147,16 +147,29 @@ def test_a_look_costs_little(working: subprocess.Popen[bytes]) -> None:
     assert len(records) == 101 and each_ms < 10
 
 
-def test_a_driver_that_cannot_be_opened_is_said() -> None:
-    """As in a container that has lost its devices: in a mount namespace of its own, without the control node."""
-    hide = 'mount --bind /dev/null /dev/nvidiactl && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", hide, "sh", *PROGRAM, "--count", "1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    keep("no-control-node.json", done.stdout or done.stderr)
+NODES = "mknod -m 666 /dev/nvidiactl c 195 255 && mknod -m 666 /dev/nvidia0 c 195 0"
+EMPTY_DEV = "mount -t tmpfs -o {},mode=755 tmpfs /dev"
+LOST = {
+    "not-a-device": ("mount --bind /dev/null /dev/nvidiactl", "NVML: "),
+    "denied": (
+        f"{EMPTY_DEV.format('nodev')} && {NODES}",
+        "may not be opened (EACCES), the container has lost its GPUs",
+    ),
+    "absent": (EMPTY_DEV.format("dev"), "there is no /dev/nvidiactl here"),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_driver_that_cannot_be_opened_is_said(how: str) -> None:
+    """As in a container that has lost its devices: in a mount namespace of its own."""
+    hide, words = LOST[how]
+    argv = ["unshare", "--mount", "sh", "-c", hide + ' && exec "$@"', "sh", *PROGRAM, "--count", "1"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    keep(f"{how}.json", done.stdout or done.stderr)
     if not done.stdout:
         pytest.skip(f"no namespaces here: {done.stderr}")
-    assert "error" in json.loads(done.stdout) and done.returncode == 3
+    record = json.loads(done.stdout)
+    failed = {**record["error"], "library": record["library"], "control_node": record["control_node"]}
+    said_of_it = failure_text(failed, parse_nodes({}))
+    print(said_of_it)
+    assert done.returncode == 3 and words in said_of_it

@@ -40,7 +40,7 @@ def test_a_row_becomes_nvidia_smis_numbers():
         index=0,
         name="NVIDIA H200",
         memory_total_mib=143771,
-        memory_used_mib=900,
+        memory_used_mib=901,
         utilization_percent=98,
         uuid="GPU-0",
         bus="00000000:19:00.0",
