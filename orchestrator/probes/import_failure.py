@@ -26,7 +26,7 @@ _IN_TORCH = (
     re.compile(r"-packages/torch/lib/[\w./+-]+: (?:undefined symbol|version|symbol)"),
 )
 _NO_ATTRIBUTE = re.compile(r"AttributeError: module ['\"](?P<module>\w+)['\"] has no attribute ['\"](?P<name>\w+)['\"]")
-_GROUPS = ("library", "file", "symbol", "version", "module", "name", "path")
+_GROUPS = ("library", "file", "symbol", "version", "module", "name", "path", "wanted", "found")
 
 
 def read_import_failure(text: str) -> ImportFailures:
@@ -61,9 +61,9 @@ def trouble_in(line: Piece, cuda: int | None = None) -> ImportTrouble | None:
             continue
         groups = {name: value for name, value in match.groupdict().items() if value}
         places = {name: Span(line.start + match.start(name), line.start + match.end(name)) for name in groups}
-        if "other" in groups:  # a sentence with two spellings
-            key = "library" if ".so" in groups["other"] else "module"
-            groups[key], places[key] = groups["other"], places["other"]
+        for spelling in ("other", "third"):  # a sentence that is worded in several ways
+            if spelling in groups:
+                groups["module"], places["module"] = groups[spelling], places[spelling]
         whole = Span(line.start + match.start(), line.start + match.end())
         return _told(line, sign.judge(groups, cuda), groups, places, whole)
     return None
@@ -98,7 +98,8 @@ def _told(
     if judgement.library and "library" not in named:
         named["library"] = Value(judgement.library, places.get("version", places.get("symbol", whole)))
     if judgement.package:
-        at = places.get("library") or places.get("by") or places.get("file") or places.get("module") or whole
+        at = places.get("library") or places.get("by") or places.get("file") or places.get("module")
+        at = at or places.get("wanted") or whole
         named["package"] = Value(judgement.package, at)
     told = finding_at(line, judgement.kind, judgement.way_out, named, whole)
     return ImportTrouble(told.kind, told.said, told.named, told.way_out, judgement.meaning, spans=told.spans)

@@ -50,12 +50,16 @@ def _install(package: str, cuda: int | None) -> str:
         other = wheel_name(base, base in KEEPS_ENDING, 13)
         also = f" (of a torch for CUDA 13: {other})" if other != package else ""
         return f"install {package}{also} in the version that torch requires: pip show -v torch; or install torch again"
-    return f"pip install --force-reinstall --no-deps {package}   in the version that torch requires"
+    which = "   in the version that torch requires" if package.startswith("nvidia-") else ""
+    return f"pip install --force-reinstall --no-deps {package}{which}"
 
 
 def library_missing(said: dict[str, str], cuda: int | None) -> Judgement:
     library = said["library"].rsplit("/", 1)[-1]
     known = provider(library, cuda)
+    owner = package_of_file(said["library"])
+    if known is None and owner is not None:
+        return Judgement("library_missing", f"{library} of {owner} is missing", _again(owner), owner)
     if known is None:
         meaning = f"{library} is missing, or not where the linker looks"
         return Judgement("library_missing", meaning, "find who needs it: ldd, and who brings it: apt-file search")
@@ -63,6 +67,9 @@ def library_missing(said: dict[str, str], cuda: int | None) -> Judgement:
         meaning = f"{library} is missing: it comes with the NVIDIA driver, which is not visible here"
         way_out = "give the container the driver's libraries and devices, of the host's version"
         return Judgement("driver_library_missing", meaning, way_out, known.package)
+    if known.kind == "bundled":
+        package = owner or known.package
+        return Judgement("library_missing", f"{library} of {package} is missing", _again(package), package)
     if known.kind == "system":
         meaning = f"{library} is missing: the system's package {known.package} provides it"
         return Judgement("library_missing", meaning, f"apt-get install {known.package}", known.package)
@@ -200,6 +207,33 @@ def another_python(said: dict[str, str], cuda: int | None) -> Judgement:
     return Judgement("another_python", f"{what} was built for another Python", _again(package), package)
 
 
+def version_mismatch(said: dict[str, str], cuda: int | None) -> Judgement:
+    wanted, package = said["wanted"], re.split(r"[=<>!~ ]", said["wanted"])[0]
+    found = said.get("found")
+    if found is None:
+        return Judgement("module_missing", f"{wanted} is not installed", f"pip install '{wanted}'", package)
+    meaning = f"{wanted} is required, and {found} is installed"
+    return Judgement("version_mismatch", meaning, f"pip install '{wanted}'", package)
+
+
+def package_missing(said: dict[str, str], cuda: int | None) -> Judgement:
+    package = package_of_module(said["module"])
+    return Judgement("module_missing", f"{said['module']} is not installed", f"pip install {package}", package)
+
+
+def source_tree(said: dict[str, str], cuda: int | None) -> Judgement:
+    meaning = "a folder torch/ of PyTorch's sources is imported in place of the package"
+    return Judgement("shadowed", meaning, "start from another folder, or take it out of PYTHONPATH", "torch")
+
+
+def elsewhere(said: dict[str, str], cuda: int | None) -> Judgement:
+    """Windows and macOS word it their own way."""
+    library = re.split(r"[\\/]", said["library"])[-1]
+    meaning = f"{library}, or a library that it needs, is missing"
+    owner = package_of_file(said["library"].replace("\\", "/"))
+    return Judgement("library_missing", meaning, _again(owner) or "install the package that brings it again", owner)
+
+
 def wrapper(said: dict[str, str], cuda: int | None) -> Judgement:
     return Judgement("wrapper", f"{said.get('module') or 'a module'} could not be imported, because of another error")
 
@@ -237,6 +271,11 @@ _SENTENCES: tuple[tuple[str, Callable[[dict[str, str], int | None], Judgement]],
     (rf"{LIBRARY}: cannot open shared object file", library_missing),
     (rf"{LIBRARY} => not found", library_missing),
     (rf"Error loading shared library {LIBRARY}: No such file", library_missing),
+    (rf"Cannot load {LIBRARY} or ", library_missing),
+    (r"Error loading \"(?P<library>[^\"\n]+?\.dll)\" or one of its dependencies", elsewhere),
+    (r"DLL load failed while importing (?P<library>\w+)", elsewhere),
+    (r"Library not loaded: (?P<library>\S+\.dylib)", elsewhere),
+    (r"cannot load library ['\"](?P<library>[\w.+-]+)['\"]", elsewhere),
     (rf"Could not load (?:dynamic )?library {_QUOTE}?{LIBRARY}", library_missing),
     (rf"Unable to load any of \{{{LIBRARY}", library_missing),
     (r"(?<![\w+-])(?P<library>lib[\w+-]+\.so)\.\*\[0-9\] not found in the system path", library_missing),
@@ -245,6 +284,23 @@ _SENTENCES: tuple[tuple[str, Callable[[dict[str, str], int | None], Judgement]],
         r"No module named (?P<q>['\"]?)(?P<module>[\w.]+)(?P=q)(?P<not_package>; ['\"][\w.]+['\"] is not a package)?",
         module_missing,
     ),
+    (
+        r"(?<![\w.-])(?P<wanted>[\w.-]{1,100}[=<>!~]\S{0,100}) is required for a normal functioning of this module,"
+        r" but found (?P<found>[\w.-]+==[\w.+!-]*\w)",
+        version_mismatch,
+    ),
+    (r"The ['\"](?P<wanted>[\w.-]+[^'\"]*)['\"] distribution was not found and is required by", version_mismatch),
+    (
+        r"VersionConflict: \((?P<found>[\w.-]+ [\w.+!-]+) \([^)\n]*\), Requirement\.parse\(['\"](?P<wanted>[^'\"]+)",
+        version_mismatch,
+    ),
+    (
+        r"No package metadata was found for (?P<module>[\w.-]+)"
+        r"|the package (?P<other>[\w.-]+) seems to be not installed"
+        r"|requires the (?P<third>[\w.-]+) library but it was not found in your environment",
+        package_missing,
+    ),
+    (r"PyTorch has loaded the `?torch/_C`? folder of the PyTorch repository", source_tree),
     (
         r"\(consider renaming ['\"](?P<path>[^'\"]+)['\"] (?:since|if) it has the same name as the (?:standard library|"
         r"third-party|library)[^'\"]*(?:['\"](?P<module>\w+)['\"])?",
@@ -261,6 +317,7 @@ _SENTENCES: tuple[tuple[str, Callable[[dict[str, str], int | None], Judgement]],
         r"(?: from ['\"](?P<path>[^'\"]+)['\"])? has no attribute ['\"](?P<name>\w+)['\"]",
         name_missing,
     ),
+    (r"numpy\.core\.\w+ failed to import|Numpy is not available", numpy_mismatch),
     (
         r"compiled using NumPy 1\.x cannot be run|numpy\.core\.multiarray failed to import|_ARRAY_API not found"
         r"|numpy\.\w+ size changed|compiled against A[PB]I version 0x\w+ but this version of numpy",

@@ -50,6 +50,7 @@ _OTHER = (
     (r"tbb\w*", "tbb"),
     (r"triton\w*", "triton"),
     (r"tensorflow\w*", "tensorflow"),
+    (r"bitsandbytes\w*", "bitsandbytes"),
     (r"arrow\w*|parquet", "pyarrow"),
 )
 _SYSTEM = (

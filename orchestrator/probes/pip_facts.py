@@ -45,8 +45,8 @@ class PipPackage(Located):
 
 @dataclass(frozen=True)
 class PipTrouble(Finding):
-    """kind: half_removed, missing, conflict, twice, not_found, no_solution, build_failed, disk_full, managed,
-    wrong_platform, wrong_python, hash_mismatch, broken_metadata, foreign_path, mixed, error.
+    """kind: half_removed, missing, conflict, twice, not_found, no_solution, build_failed, disk_full, no_network,
+    no_permission, managed, wrong_platform, wrong_python, hash_mismatch, broken_metadata, foreign_path, mixed, error.
 
     named: `package` (the one that is wrong or lacking, as it was written or made out), `needed_by`, `wanted` (the
     requirement or version that was asked for), `found` (the version that is there instead)."""

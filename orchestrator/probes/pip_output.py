@@ -31,12 +31,15 @@ def read_pip_output(text: str) -> PipOutput:
     reading = PipReading()
     documents = list(_documents(text, reading))
     rows = [row for row in rows_of(text) if not any(span.start <= row.span.start < span.end for span in documents)]
+    rows = [_bare(row, in_export) for row, in_export in zip(rows, _exported(rows), strict=True)]
     table = Table()
     shown: dict[str, Row] = {}
     for at, row in enumerate(rows):
         field = _SHOWN.fullmatch(row.text)
         if field and (field["field"] == "Name" or shown):
             _finish_shown(shown, field["field"], row, reading)
+            continue
+        if _of_an_index(rows, at, reading):
             continue
         before = rows[at - 1] if at else None
         # Complaints first: `a 1.0 requires b` must not be read as a row of a table.
@@ -59,6 +62,46 @@ def rows_of(text: str) -> Iterator[Row]:
     """Every line; of one that was overwritten (`\\r`) the last state."""
     for line in lines_of(text):
         yield Row(plain_text(line.text).strip(), line.strip())
+
+
+def _of_an_index(rows: list[Row], at: int, reading: PipReading) -> bool:
+    """`pip index versions`: the first row is the newest there is; what is installed is said by itself."""
+    below = rows[at + 1].text if at + 1 < len(rows) else ""
+    if below.startswith("Available versions: ") or rows[at].text.startswith(("Available versions: ", "LATEST: ")):
+        return True
+    installed = re.fullmatch(r"INSTALLED: +(?P<version>\S+)", rows[at].text)
+    named = re.match(r"(?P<name>\S+) \(", rows[at - 2].text) if installed and at >= 2 else None
+    if installed is None or named is None:
+        return False
+    name = rows[at - 2].find(named["name"]) or rows[at - 2].span
+    version = rows[at].find(installed["version"]) or rows[at].span
+    package = PipPackage(named["name"], installed["version"], spans={"name": name, "version": version})
+    reading.packages.append(package)
+    return True
+
+
+_COLLECTED = re.compile(r"\[(?:pip\d*|conda|uv)\] +")
+"""torch.utils.collect_env says so before each package."""
+
+
+def _exported(rows: list[Row]) -> Iterator[bool]:
+    """Which rows are of `conda env export`: a list under `dependencies:`, where a dash removes nothing."""
+    inside = False
+    for row in rows:
+        if row.text == "dependencies:":
+            inside = True
+        elif row.text and not row.text.startswith("- "):
+            inside = False
+        yield inside
+
+
+def _bare(row: Row, in_export: bool) -> Row:
+    match = re.match(r"- +", row.text) if in_export else _COLLECTED.match(row.text)
+    at = row.piece.text.find(match[0]) if match else -1
+    if match is None or at < 0:
+        return row
+    start = at + match.end()
+    return Row(row.text[match.end() :].strip(), row.piece.cut(start, len(row.piece.text)).strip())
 
 
 def _finish_shown(shown: dict[str, Row], field: str, row: Row, reading: PipReading) -> None:

@@ -60,7 +60,7 @@ class Table:
 
     def _inside(self, row: Row, reading: PipReading) -> bool:
         match = _ROW.fullmatch(row.text)
-        if not match or not re.fullmatch(VERSION, match["version"]):
+        if not match or not (re.fullmatch(VERSION, match["version"]) or self._in_its_column(match)):
             return False
         if re.match(r"[-~]", match["name"]):  # pip before 21 lists what it left half removed
             _half_removed(match["name"], match["version"], row, reading)
@@ -86,6 +86,12 @@ class Table:
         )
         reading.packages.append(placed(package, row))
         return True
+
+    def _in_its_column(self, match: re.Match[str]) -> bool:
+        """A version of no known form is one where the header has its column: `1.0-dev`, `UNKNOWN`."""
+        assert self._columns is not None
+        starts = [start for title, start in self._columns if title == "Version"]
+        return match.start("version") in starts and bool(re.search(r"\d|UNKNOWN", match["version"]))
 
     def _alone(self, rows: Sequence[Row], at: int, reading: PipReading) -> bool:
         row = rows[at]

@@ -61,9 +61,20 @@ _BUILD = re.compile(
     r"|Failed to build installable wheels for some pyproject\.toml based projects \(?(?P<c>[^)]+)\)?"
     r"|Failed (?:to|while) build(?:ing)? (?:\w+ )?`?(?P<d>[^`\s]+)`?)"
 )
+_NO_NETWORK = re.compile(
+    r".*(?:Retrying \(Retry\(|Temporary failure in name resolution|Name or service not known|ConnectTimeoutError"
+    r"|Failed to establish a new connection|Network is unreachable|error sending request for url|dns error"
+    r"|There was a problem confirming the ssl certificate|ReadTimeoutError|operation timed out).*"
+)
+_KEPT = re.compile(
+    r"(?:ERROR: |error: |× )?(?:Cannot|Can't) uninstall '?(?P<name>[\w.-]+?)'?(?: (?P<found>\d\S*?))?[.,]?(?: .*)?"
+    r"|.*no RECORD file was found for (?P<other>[\w.-]+?)\.?"
+)
+_PERMISSION = re.compile(r".*(?:\[Errno 13\] )?Permission denied.*|.*\(os error 13\).*")
+_WRONG_HASH = re.compile(r".*Hash mismatch for `(?P<name>[\w.-]+?)==.*")
 _DISK = re.compile(r".*(?:\[Errno 28\] )?No space left on device.*|.*\(os error 28\).*")
 _NOTICE = re.compile(
-    r"\[notice\].*|DEPRECATION:.*|WARNING: (?:You are using pip|Running pip as|The director|The script|Retrying|"
+    r"\[notice\].*|DEPRECATION:.*|WARNING: (?:You are using pip|Running pip as|The director|The script|"
     r"Cache entry|Value for|Additional context|There was an error checking).*"
     r"|ERROR: pip's dependency resolver does not currently take into account.*|error: subprocess-exited-with-error"
     r"|ERROR: ResolutionImpossible.*",
@@ -169,6 +180,25 @@ def _why_not_found(wanted: str, offered: list[str]) -> tuple[str, str]:
 def _failed(row: Row, reading: PipReading) -> bool:
     if _DISK.fullmatch(row.text):
         _trouble(reading, row, "disk_full", "the disk is full", None, way_out="free some space, then install again")
+        return True
+    if _NO_NETWORK.fullmatch(row.text):
+        if not any(other.kind == "no_network" for other in reading.findings):
+            way_out = "is the index reachable from here? --index-url, --proxy; or bring the wheels"
+            _trouble(reading, row, "no_network", "the index cannot be reached", None, way_out=way_out)
+        return True
+    if match := _KEPT.fullmatch(row.text):
+        name = match["name"] or match["other"]
+        if not _named(reading, "broken_metadata", "package", name):
+            text = f"{name} cannot be uninstalled: nobody recorded which files are its own"
+            way_out = f"remove its files by hand, or install over it: --ignore-installed {name}"
+            _trouble(reading, row, "broken_metadata", text, name, found=match["found"], way_out=way_out)
+        return True
+    if match := _WRONG_HASH.fullmatch(row.text):
+        _trouble(reading, row, "hash_mismatch", f"{match['name']} is not what the lock names", match["name"])
+        return True
+    if _PERMISSION.fullmatch(row.text):
+        way_out = "install into a virtual environment of your own, or as the user who owns this one"
+        _trouble(reading, row, "no_permission", "the environment may not be written", None, way_out=way_out)
         return True
     if "externally-managed-environment" in row.text or "environment is externally managed" in row.text.lower():
         text = "this Python belongs to the operating system, and pip may not change it"
