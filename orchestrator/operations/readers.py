@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
 from orchestrator.operations.read_failures import read_pct, read_ssh
+from orchestrator.probes.disk import read_disk
 from orchestrator.probes.gpu_apps import read_apps
 from orchestrator.probes.gpu_csv import read_gpu_csv
 from orchestrator.probes.gpu_words import read_gpu_words
@@ -37,6 +38,7 @@ READERS: dict[str, Reader] = {
     "nvml": Reader(read_gpu_words, "nvidia-smi's table or error, NVML's error, NVRM and Xid lines of a kernel log"),
     "ssh": Reader(read_ssh, "what ssh, or a program around it, says when a connection fails"),
     "pct": Reader(read_pct, "what pct and lxc-attach say when a container cannot be entered or started"),
+    "disk": Reader(read_disk, "df, du, and what programs say when they cannot write"),
 }
 
 

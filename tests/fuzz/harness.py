@@ -18,6 +18,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import unquote
 
+from orchestrator.probes.text import plain_text
 from tests.reading import leaves, unplaced
 
 CPU_LIMIT_S = 20.0
@@ -142,8 +143,8 @@ def _numbers(text: str) -> Iterator[float]:
 
 
 def _bare(text: str) -> str:
-    """Without what escaping, wrapping and padding add or take away, and in one case."""
-    return re.sub(r"\\+[rnt\"']|[\s\"'\\]|\x1b\[[0-9;]*m", "", unquote(unescape(text))).casefold()
+    """Without what escaping, wrapping, padding and making it safe for a terminal add or take away, and in one case."""
+    return re.sub(r"\\+[rnt\"']|[\s\"'\\]|\x1b\[[0-9;]*m", "", unquote(unescape(plain_text(text)))).casefold()
 
 
 def tokens_of(seeds: Sequence[str]) -> list[str]:

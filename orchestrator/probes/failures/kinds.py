@@ -236,6 +236,18 @@ _TABLE: tuple[tuple[str, str, Role, str], ...] = (
         "look at the kernel log and the file system: full, failing or unmounted storage",
     ),
     (
+        "stale_mount",
+        "a network mount went stale",
+        _C,
+        "umount -l, mount it anew, launch again: files that were open there stay lost",
+    ),
+    (
+        "dead_mount",
+        "the program behind a mount has died",
+        _C,
+        "umount -l, mount it anew, launch again",
+    ),
+    (
         "read_only",
         "the file system is read-only",
         _C,

@@ -30,6 +30,7 @@ WHOLE = frozenset(
         "retcode",
         "uid",
         "pages",
+        "fd",
         "errno",
         "limit",
         "count",

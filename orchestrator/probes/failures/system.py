@@ -122,6 +122,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|unexpected pos (?P<position>\d{1,20}) vs (?P<wanted>\d{1,20})"
         r"|inline_container\.cc[: ][^\n]{0,40}|Error while serializing: (?P<error>[^\n]{1,200})",
         r"file write failed",
+        r"failed writing file (?P<record>[^\s:]{1,200})",
+        r"unexpected pos (?P<position>\d{1,20}) vs (?P<wanted>\d{1,20})",
         unless=r"failed reading|failed finding|reading zip archive",
     ),
     signature(
@@ -131,6 +133,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"fd (?P<fd>\d{1,6}) failed",
     ),
     signature("read_only", "read-only file system|errno 30", r"\[Errno 30\]|read-only file system"),
+    signature("stale_mount", "stale|errno 116|os error 116", r"Stale (?:NFS )?file handle|\[Errno 116\]"),
+    signature("dead_mount", "transport endpoint|errno 107", r"Transport endpoint is not connected|\[Errno 107\]"),
     signature("open_files", "too many open files|errno 24", r"\[Errno 24\]|too many open files|ancdata"),
     signature(
         "host_memory",
