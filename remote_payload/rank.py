@@ -38,7 +38,7 @@ from config import Config, resolve  # noqa: E402
 from progress import Progress  # noqa: E402
 from ranks import ENDS_OF_A_RUN, EXIT_LEADER_TELLS, EXIT_PEER_LOST, Rank  # noqa: E402
 from stopping import StopRequest  # noqa: E402
-from supervisor import JOB  # noqa: E402
+from supervisor import JOB, OF_THE_SUPERVISOR  # noqa: E402
 from train import answer_for, run  # noqa: E402
 from watchdog import Watchdog  # noqa: E402
 
@@ -88,6 +88,7 @@ def listen(stop: StopRequest) -> None:
         signal.signal(each, signal.SIG_IGN)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_SUPERVISOR)
 
     def hear() -> None:
         while os.read(0, 100):

@@ -34,6 +34,7 @@ LEAVE_S = 20.0
 """How long other ranks may take to leave once the leader has."""
 RANK = Path(__file__).resolve().parent / "rank.py"
 JOB = "job.json"
+OF_THE_SUPERVISOR = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 def supervise(
@@ -59,11 +60,13 @@ def supervise(
     contract.write_json(job / JOB, record)
     processes: Dict[Rank, subprocess.Popen[bytes]] = {}
     try:
+        show_all_stacks_on_usr1(processes)
+        # Held back for the ranks too, until each knows what they mean (rank.py): Ctrl-C reaches all of a terminal's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_SUPERVISOR)
         for rank in ranks:
-            stop.leave_if_asked()
             processes[rank] = start(rank, job)
             progress.say(f"started {describe(rank, processes[rank].pid)}")
-        show_all_stacks_on_usr1(processes)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_SUPERVISOR)
         verdict = watch(processes, stop)
         end(processes, LEAVE_S if verdict.culprit is None else 0.0)
         tell(verdict, processes, job, folder, progress)
@@ -104,7 +107,7 @@ def show_all_stacks_on_usr1(processes: Mapping[Rank, subprocess.Popen[bytes]]) -
     """Where every thread of every rank is, written to the log; of this process there is nothing to show."""
 
     def forward(number: int, frame: Any) -> None:
-        for process in processes.values():
+        for process in list(processes.values()):
             if process.poll() is None:
                 process.send_signal(signal.SIGUSR1)
 

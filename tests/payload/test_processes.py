@@ -51,7 +51,9 @@ class Run:
         environment = {**os.environ, contract.RUN_DIR_VARIABLE: str(folder)}
         with (folder / contract.RUN_LOG).open("wb") as log:
             argv = [sys.executable, "train.py"]
-            self.process = subprocess.Popen(argv, cwd=PAYLOAD, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                argv, cwd=PAYLOAD, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     def log(self) -> str:
         return (self.folder / contract.RUN_LOG).read_text()
@@ -139,6 +141,9 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint_until_as
     )
     killed = runs[0]
     killed.wait_for("step 5/")
+    killed.process.send_signal(signal.SIGUSR1)
+    for place in ("in serve", "in train_drafter"):
+        killed.wait_for(place)
     pids = killed.pids()
     os.kill(pids["target 0"], signal.SIGKILL)
     began = time.monotonic()
@@ -154,7 +159,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint_until_as
     runs.append(Run(tmp_path / "again", killed.folder / contract.CHECKPOINTS / f"step-{last}"))
     again = runs[1]
     again.wait_for(f"step {last + 2}/")
-    again.process.send_signal(signal.SIGTERM)
+    os.killpg(again.process.pid, signal.SIGTERM)  # as Ctrl-C does: to the ranks, too
     assert again.process.wait(60) == contract.EXIT_STOPPED_WITH_CHECKPOINT, again.log()
     (kept,) = complete_steps(again.folder / contract.CHECKPOINTS)
     assert kept >= last + 2
@@ -166,7 +171,11 @@ def test_nothing_is_left_of_a_run_whose_first_process_was_killed(tmp_path, runs)
     runs.append(Run(tmp_path / "run"))
     until(lambda: len(runs[0].pids()) == 2, "the ranks were not started")
     pids = runs[0].pids()
-    assert all(alive(pid) for pid in pids.values())
+    # Before they are ready for it: it waits until they are.
+    os.killpg(runs[0].process.pid, signal.SIGUSR1)
+    os.killpg(runs[0].process.pid, signal.SIGTERM)
+    until(lambda: runs[0].log().count("most recent call first") >= len(pids), "no stacks were shown", 60)
+    assert all(alive(pid) for pid in pids.values()), runs[0].log()
     runs[0].end()
     until(lambda: not any(alive(pid) for pid in pids.values()), "a rank outlived the run", 10)
 

@@ -68,6 +68,18 @@ def test_the_drafters_rotation_is_the_targets():
         torch.testing.assert_close(ours[:, 0], other)
 
 
+@pytest.mark.parametrize(("longest", "theta"), [(40_960, 1e6), (262_144, 5e6)])
+def test_rounding_at_far_positions_is_no_other_rotation(longest, theta):
+    """Those of the published Qwen3-8B and of its successor for long texts."""
+    plain = {"rope_type": "default", "rope_theta": theta}
+    model = make("qwen3", head_dim=128, max_position_embeddings=longest, rope_parameters=plain)
+    Target(model, 2).drafter_shape(intermediate_size=32)
+    stretched = {"rope_type": "linear", "factor": 1.01, "rope_theta": theta}
+    model = make("qwen3", head_dim=128, max_position_embeddings=longest, rope_parameters=stretched)
+    with pytest.raises(TargetError, match="is not the plain one"):
+        Target(model, 2).drafter_shape(intermediate_size=32)
+
+
 def test_a_target_that_turns_otherwise_is_refused():
     scaled = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6}
     with pytest.raises(TargetError, match=r"RoPE .*linear.* is not the plain one"):
