@@ -29,7 +29,6 @@ from orchestrator.transport.tracing import Trace
 INTERVAL_S = 1.0
 GPU_INTERVAL_S = 1.0
 SMI_INTERVAL_S = 2
-"""It costs far more than NVML's own child."""
 AGEING_S = 1.0
 """At least so often there is a report, so that the age moves."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
