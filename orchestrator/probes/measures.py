@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from orchestrator.probes.rows import Row
 from orchestrator.probes.spans import Located
@@ -36,12 +37,12 @@ class _Sought:
     name: str
     word: str
     """In lower case in every line that it is in."""
-    pattern: re.Pattern[str]
+    pattern: str
     zero_is_unknown: bool = False
 
 
 def _sought(name: str, word: str, pattern: str, *, zero_is_unknown: bool = False) -> _Sought:
-    return _Sought(name, word, re.compile(pattern), zero_is_unknown)
+    return _Sought(name, word, pattern, zero_is_unknown)
 
 
 _SOUGHT = (
@@ -97,6 +98,11 @@ _SOUGHT = (
 )
 
 
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
 def measured_in(row: Row) -> Mapping[str, Measured]:
     """By name; of a name that is there twice the first."""
     text = row.text[:MAX_CHARS]
@@ -105,7 +111,7 @@ def measured_in(row: Row) -> Mapping[str, Measured]:
     for sought in _SOUGHT:
         if sought.name in found or sought.word not in lower:
             continue
-        match = sought.pattern.search(lower, max(0, lower.index(sought.word) - NEAR_CHARS))
+        match = _compiled(sought.pattern).search(lower, max(0, lower.index(sought.word) - NEAR_CHARS))
         if match is None:
             continue
         groups = match.groupdict()

@@ -61,6 +61,11 @@ class Failure:
     """The line that names what was raised."""
     traceback: str | None
     """Whole."""
+    kind: str | None = None
+    """Of what the others follow from, as far as its log tells: docs/failures.md."""
+    cause: str | None = None
+    """The line that says so."""
+    remedy: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +106,16 @@ class StatusReport:
         """Of the run that is shown, when that failed."""
         return self.failure.traceback if self.failure and self.run and self.failure.run_id == self.run.run_id else None
 
+    @property
+    def why(self) -> list[str]:
+        """What the failed run that is shown died of: kind and line, and the way out. Empty: it did not fail, or its
+        log does not tell."""
+        failure = self.failure
+        if failure is None or self.run is None or failure.run_id != self.run.run_id or failure.kind is None:
+            return []
+        lines = [f"cause: {failure.kind}: {one_line(failure.cause or '')}"]
+        return [*lines, f"way out: {failure.remedy}"] if failure.remedy and failure.kind != "exception" else lines
+
 
 def render_status(report: StatusReport) -> str:
     rows = [("run", _run_text(report)), *_training_rows(report)]
@@ -121,6 +136,8 @@ def render_status(report: StatusReport) -> str:
     lines = [report.label, render_rows(rows, indent="  ")]
     if report.run:
         lines += [f"  note: {note}" for note in report.run.state.notes]
+    if report.why:
+        lines += ["", *report.why]
     if report.traceback:
         lines += ["", report.traceback]
     elif report.last_lines:
@@ -155,7 +172,9 @@ def cache_text(cache: CacheFact) -> str:
 
 def failure_text(failure: Failure, now_s: float | None) -> str:
     """One line."""
-    return one_line(f"{failure.run_id}, {_since(now_s, failure.ended_at)} ago: {failure.exception or failure.how}")
+    what = failure.cause or failure.exception or failure.how
+    kind = f"{failure.kind}: " if failure.kind and failure.kind != "exception" else ""
+    return one_line(f"{failure.run_id}, {_since(now_s, failure.ended_at)} ago: {kind}{what}")
 
 
 def _run_text(report: StatusReport) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.journal import parse_journal_entry
@@ -18,7 +18,6 @@ from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.gpu_roles import gpu_roles
-from orchestrator.probes.log import Traceback, find_traceback
 from orchestrator.probes.nvml import failure_text, parse_nodes, parse_nvml, warnings
 from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.throughput import Throughput, merge, read_tail
@@ -26,7 +25,12 @@ from orchestrator.probes.training import RunPhase, compile_progress, how_it_ende
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusReport
 
+if TYPE_CHECKING:
+    from orchestrator.probes.failures.search import FailureFound
+    from orchestrator.probes.traceback_facts import Traceback
+
 LAST_LINES = 20
+CAUSE_CHARS = 400
 LAST_LINES_BYTES = 16 * 1024
 RATES_BYTES = 64 * 1024
 NVML, SMI = "nvml", "nvidia-smi"
@@ -139,19 +143,32 @@ def _told(run_id: str, exit_record: Mapping[str, object], tail: bytes) -> Failur
     ended = parse_exit(exit_record)
     how = "nobody recorded how it ended" if ended is None else ended.start_error or how_it_ended(ended)
     found = _traceback(tail)
+    root = _root(tail)
     return Failure(
         run_id=run_id,
         how=how,
         ended_at=ended.ended_at if ended else None,
         exception=found.exception or None if found else None,
         traceback=found.text if found else None,
+        kind=root.kind if root else None,
+        cause=one_line(root.line, CAUSE_CHARS) if root else None,
+        remedy=root.remedy if root else None,
     )
 
 
 @lru_cache(maxsize=4)
 def _traceback(tail: bytes) -> Traceback | None:
     """Remembered: a watch asks once a second, of the same bytes."""
+    from orchestrator.probes.log import find_traceback  # only a run that failed is worth its import
+
     return find_traceback(tail.decode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=4)
+def _root(tail: bytes) -> FailureFound | None:
+    from orchestrator.probes.log_reading import read_log  # only a run that failed is worth its import
+
+    return read_log(tail.decode("utf-8", "surrogateescape")).root
 
 
 @lru_cache(maxsize=1)

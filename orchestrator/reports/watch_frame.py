@@ -155,13 +155,15 @@ def _tone(run: RunRecord) -> Tone:
 
 
 def _failure(report: StatusReport, width: int, *, whole: bool) -> Block:
-    """The traceback of the run that is shown, when it failed."""
-    if not report.traceback:
+    """What the run that is shown died of: the traceback, then the cause and the way out, when it failed."""
+    lines = (report.traceback or "").splitlines()
+    why = report.why
+    if not lines and not why:
         return []
-    lines = report.traceback.splitlines()
     if not whole:
         lines = [piece for line in lines for piece in fold(line, width)]
-    return [Line(""), *(Line(line, Tone.BAD) for line in lines), Line("")]
+        why = [piece for line in why for piece in fold(line, width)]
+    return [Line(""), *(Line(line, Tone.BAD) for line in lines), *(Line(line, Tone.WARN) for line in why), Line("")]
 
 
 def _end_of(block: Block, height: int) -> Block:

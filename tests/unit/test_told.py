@@ -102,3 +102,13 @@ def test_nvmls_last_word_stays_too_and_what_is_wrong_with_one_gpu_is_said() -> N
     word = {"told": {"gpus": rows}, "failed": {"code": 18, "text": "mismatch"}, "error": None}
     report = told.take(everything(gpu={"nvml": word, "smi": None}, gpu_age_s=3.0), b"")
     assert report.gpus is not None and report.gpu_error is not None and "code 18" in report.gpu_error
+
+
+def test_a_run_that_was_killed_says_of_what() -> None:
+    log = line(1) + b"/run.sh: line 3:  8156 Killed                  python3 train.py\n"
+    kernel = b"Out of memory: Killed process 8156 (python3) total-vm:9kB, anon-rss:8kB, file-rss:0kB\n"
+    ended = {"exit": {"exit_code": 137, "started_at": 1.0, "ended_at": 4.0}, "training_alive": False}
+    found = Told(TARGET, Clock()).take(everything({**RUN, **ended}), log).failure
+    assert found is not None and found.kind == "killed" and "8156 Killed" in (found.cause or "") and found.remedy
+    found = Told(TARGET, Clock()).take(everything({**RUN, **ended}), log + kernel).failure
+    assert found is not None and found.kind == "host_oom_kill" and found.traceback is None

@@ -131,6 +131,20 @@ def test_a_failure_on_a_small_screen_shows_its_end_and_how_much_is_above() -> No
     assert "12.3 Ktok/s" not in shown and "ETA" not in shown, "nothing goes on any more"
 
 
+def test_a_failure_of_a_known_kind_says_its_cause_and_the_way_out() -> None:
+    oom = replace(
+        FAILED.failure, kind="cuda_oom", cause="torch.OutOfMemoryError: CUDA out of memory", remedy="smaller batch"
+    )
+    without_traceback = replace(oom, traceback=None)
+    for failure in (oom, without_traceback):
+        shown = text(replace(FAILED, failure=failure), 80, 24)
+        assert "cause: cuda_oom: torch.OutOfMemoryError: CUDA out of memory" in shown
+        assert "way out: smaller batch" in shown
+    assert "cause:" not in text(FAILED, 80, None), "its log does not tell"
+    earlier = text(replace(REPORT, failure=replace(oom, run_id="20270114-080000-0000")), 100, None)
+    assert "cuda_oom: torch.OutOfMemoryError" in earlier and "way out" not in earlier, "another run's, in one line"
+
+
 def test_a_long_start_says_what_it_compiles() -> None:
     compiling = replace(REPORT, compiling=CompileProgress(3, 8, 250.0))
     assert "compiling 3 of 8, 4:10" in text(compiling, 60)

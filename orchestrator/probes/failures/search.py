@@ -16,7 +16,7 @@ from orchestrator.probes.failures import distributed, gpu, software, system
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
 from orchestrator.probes.failures.dumps import PAGE_KB, Noticed, derived, noticed_in_blocks, process_table
 from orchestrator.probes.failures.kinds import KINDS, Role
-from orchestrator.probes.failures.signature import Signature, merged, size_bytes, values_of
+from orchestrator.probes.failures.signature import Signature, compiled, merged, size_bytes, values_of
 from orchestrator.probes.rows import Row, Told, joined
 from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
 from orchestrator.probes.traceback_facts import Raised, Traceback
@@ -179,8 +179,8 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
     row = rows[index].row
     if len(row.text) > MAX_ROW_CHARS:
         row = row.cut(0, MAX_ROW_CHARS)
-    found = sought.pattern.search(row.text)
-    if found is None or (sought.unless is not None and sought.unless.search(row.text)):
+    found = compiled(sought.pattern).search(row.text)
+    if found is None or (sought.unless is not None and compiled(sought.unless).search(row.text)):
         return None
     context = row
     if sought.following:
@@ -188,10 +188,10 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
         context = joined([row, *behind], "\n")
     values = values_of(found, row)
     for pattern in sought.more:
-        if (more := pattern.search(context.text)) is not None:
+        if (more := compiled(pattern).search(context.text)) is not None:
             values = merged(values, values_of(more, context))
     if sought.others is not None:
-        for other in sought.others.finditer(context.text):
+        for other in compiled(sought.others).finditer(context.text):
             if (size := size_bytes(other["size"])) is not None:
                 values.setdefault(f"process_{other['pid']}_bytes", Value(size, context.span(*other.span("size"))))
     origin = rows[index].origin

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from orchestrator.probes.rows import Row
 from orchestrator.probes.spans import Value
@@ -49,12 +50,12 @@ class Signature:
     kind: str
     needles: tuple[str, ...]
     """One of these, in lower case, is in every row that it is in."""
-    pattern: re.Pattern[str]
-    more: tuple[re.Pattern[str], ...] = ()
+    pattern: str
+    more: tuple[str, ...] = ()
     """Looked for in that row and the `following` ones of the same writer."""
     following: int = 0
-    unless: re.Pattern[str] | None = None
-    others: re.Pattern[str] | None = None
+    unless: str | None = None
+    others: str | None = None
     """Each `size` is what another process, `pid`, holds."""
 
 
@@ -68,15 +69,13 @@ def signature(
     others: str | None = None,
 ) -> Signature:
     """needles: split at `|`."""
-    return Signature(
-        kind,
-        tuple(needles.split("|")),
-        re.compile(pattern, re.IGNORECASE),
-        tuple(re.compile(each, re.IGNORECASE) for each in more),
-        following,
-        None if unless is None else re.compile(unless, re.IGNORECASE),
-        None if others is None else re.compile(others, re.IGNORECASE),
-    )
+    return Signature(kind, tuple(needles.split("|")), pattern, more, following, unless, others)
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Of a log that holds no failure none is needed, and compiling them all takes longer than a status may."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def values_of(found: re.Match[str], row: Row) -> dict[str, Value]:
