@@ -56,7 +56,8 @@ def comparable_facts(record: object, runtime: Raw | None) -> Facts:
         "gpus": told("gpus", _gpus),
         "python": told("python", lambda value: _fields(value, "version", "executable")),
         "lock": told("lock", lambda value: _scalar("lock", value or NONE)),
-        "settings": told("spec", _settings),
+        "settings": told("spec", lambda value: _json_values(as_mapping(value).get("settings"))),
+        "spec": told("spec", _spec),
         "variables": told("variables", lambda value: _texts(as_mapping(value).get("values"))),
         # Hashes made with two keys are not comparable: they are two sections, each unknown on the other side.
         **({f"secrets:{variables['key']}": _texts(variables["hashed"])} if {"key", "hashed"} <= {*variables} else {}),
@@ -80,7 +81,7 @@ def cache_of(record: object) -> CompileCache | None:
 def _runtime(runtime: Raw | None) -> Facts:
     compiler = as_mapping((runtime or {}).get("compiler_settings"))
     found: dict[str, Values | None] = {
-        f"compiler:{module}": {f"{module}.{name}": _json(value) for name, value in settings.items()}
+        f"compiler:{module}": {f"{module}.{name}": value for name, value in _json_values(settings).items()}
         if isinstance(settings := compiler.get(module), dict)
         else None
         for module in COMPILER
@@ -162,13 +163,12 @@ def _git(value: object) -> Values:
     }
 
 
-def _settings(value: object) -> Values:
+def _spec(value: object) -> Values:
     spec = as_mapping(value)
     names = {"targets": "targets", "drafters": "drafters", "data": "data path", "model": "model path"}
     names |= {"resume_from": "resumed from", "payload": "payload"}
     found: dict[str, str | None] = {name: _text(spec.get(key, NONE) or NONE) for key, name in names.items()}
-    found["command"] = " ".join(as_strs(spec.get("argv")))
-    return found | {f"setting {name}": _json(inner) for name, inner in as_mapping(spec.get("settings")).items()}
+    return found | {"command": " ".join(as_strs(spec.get("argv")))}
 
 
 def _gpus(value: object) -> Values:
@@ -236,6 +236,10 @@ def _counted(models: list[str | None]) -> str | None:
 def _place(text: str) -> str:
     """Without the line, which moves with every edit above it, and the release's name."""
     return re.sub(r":\d+$", "", re.sub(r"\S*/releases/[0-9a-f]{64}/", "", text))
+
+
+def _json_values(value: object) -> Values:
+    return {name: _json(inner) for name, inner in as_mapping(value).items()}
 
 
 def _json(value: object) -> str:

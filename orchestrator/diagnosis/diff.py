@@ -28,6 +28,7 @@ KINDS = {
     "loaded": "loaded version",
     "compiler": "torch setting",
     "variables": "variable",
+    "spec": "run",
     "settings": "setting",
     "model": "model",
     "data": "data",

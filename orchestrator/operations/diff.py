@@ -41,14 +41,14 @@ MAX_FILES = 50
 class _Found:
     side: Side
     record: Mapping[str, Any]
-    """fingerprint.json; {} when there is none."""
+    """fingerprint.json"""
     runtime: Mapping[str, Any] | None
 
 
 async def diff(target: Target, words: Sequence[str], *, trace: Trace | None = None) -> DiffReport:
     """words: none, B, or A and B; each a run's id or its beginning, last-good, latest or now.
 
-    Raises UsageError when there are no such runs."""
+    Raises UsageError when there are no such runs, or one has no fingerprint."""
     async with agent_and_config(target, trace) as (session, config):
         reply = await session.request(
             "runs_overview", base=target.base, last=MAX_RUNS, tail_bytes=TAIL_BYTES, timeout_s=60.0
@@ -125,7 +125,13 @@ async def _look(session: AgentSession, target: Target, side: Side, config: Await
     told, runtime = await asyncio.gather(
         read_json(session, f"{folder}/{contract.FINGERPRINT}"), read_json(session, f"{folder}/{contract.RUNTIME}")
     )
-    return _Found(_with_identity(side, told or {}), told or {}, runtime)
+    if told is None:
+        raise UsageError(
+            f"run {side.run_id} has no fingerprint; nothing can be compared",
+            evidence=f"{folder}/{contract.FINGERPRINT} is not there, or cannot be read",
+            way_out="orch runs",
+        )
+    return _Found(_with_identity(side, told), told, runtime)
 
 
 def _with_identity(side: Side, record: Mapping[str, Any]) -> Side:

@@ -229,9 +229,9 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "variable": (variables(NCCL_DEBUG="WARN"), "variable  NCCL_DEBUG INFO -> WARN"),
     "secret": (variables(HF_TOKEN=SECRET + "x"), "secret variable  HF_TOKEN has another value (not shown)"),
-    "setting": (written(settings={"optimizer.lr": 0.2}), "setting  setting optimizer.lr 0.1 -> 0.2"),
+    "setting": (written(settings={"optimizer.lr": 0.2}), "setting  optimizer.lr 0.1 -> 0.2"),
     "command": (written(command=["python", "train.py", "--fast"]), "python train.py -> python train.py --fast"),
-    "topology": (written(topology={"targets": 4, "drafters": 3}), "setting  targets 5 -> 4"),
+    "topology": (written(topology={"targets": 4, "drafters": 3}), "run  targets 5 -> 4"),
     "data grew": (far('printf bb > "$1/data/b.bin"'), "data  1 files, 4 bytes, content"),
     "data changed": (far('printf aaab > "$1/data/a.bin"'), "data  1 files, 4 bytes, content"),
     "model": (far('printf weighty > "$1/model/w.bin"'), "model  1 files, 7 bytes, content"),
@@ -302,6 +302,16 @@ def test_what_only_a_run_can_tell_is_compared_between_runs(target: Target, name:
     code, lines = target.diff()
     assert code == 1 and lines[0].endswith(": 1 difference") and " -> latest " in lines[0], lines
     assert expected in lines[1], lines
+
+
+def test_lines_that_were_edited_in_place_are_shown_after_they_are_gone(target: Target) -> None:
+    with changed_on_target(target, 'echo "# hack" >> "$2/train.py"; echo "x = 2" > "$1/dflash_model.py"'):
+        target.place.ok("launch", "--wait", "end")
+        target.inside('echo "# other" > "$2/train.py"; echo "x = 3" > "$1/dflash_model.py"')
+        code, lines = target.diff("latest", "now")
+    assert code == 1 and lines[0].endswith(": 2 differences"), lines
+    assert "train.py edited since it was deployed, otherwise than before (+1 -6 lines)" in lines[1], lines
+    assert {"  -# hack", "  +# other", "  -x = 2", "  +x = 3"} <= set(lines), lines
 
 
 def test_another_python_is_that_difference(target: Target) -> None:
