@@ -12,6 +12,7 @@ from orchestrator.errors import NotAsWantedError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_one_target, select_targets
+from orchestrator.ledger.run_environment import REBUILD
 from orchestrator.operations.environment_check import CheckRequest, check, record_baseline
 from orchestrator.probes.environment_finding import ERROR
 from orchestrator.reports.environment_check import CheckReport, check_record, render_baseline, render_check
@@ -31,10 +32,11 @@ def check_targets(arguments: argparse.Namespace, output: Output) -> int:
         if report.passed:
             return 0
         wrong = [finding for finding in report.findings if finding.severity == ERROR]
+        by_lock = report.expected is not None and report.expected.kind == "lock"
         raise NotAsWantedError(
             f"{report.target}: the environment is not as it should be ({len(wrong)} wrong)",
             evidence="\n".join(finding.text for finding in wrong[:5]),
-            way_out=wrong[0].way_out or "see above",
+            way_out="\n".join(filter(None, [REBUILD if by_lock else "", wrong[0].way_out])) or "see above",
         )
 
     return for_each(targets, work, show, output)

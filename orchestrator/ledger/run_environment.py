@@ -9,6 +9,8 @@ from orchestrator.probes.preflight import Problem
 from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_mapping, as_str
 
+REBUILD = "orch env sync --rebuild   builds it once more, beside this one"
+"""The way out when an environment that a lock made was changed: it is left as it is, for whoever runs in it."""
 KEY = "python_environment"
 """In run.json; `environment` there are the variables."""
 

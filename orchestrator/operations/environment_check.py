@@ -13,7 +13,7 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import PreflightError, UsageError
 from orchestrator.inventory.model import Payload, Target
-from orchestrator.ledger.run_environment import RunEnvironment
+from orchestrator.ledger.run_environment import REBUILD, RunEnvironment
 from orchestrator.operations.session import agent_session, require_payload, take_lease, who_asks
 from orchestrator.probes.environment import (
     EnvironmentFacts,
@@ -105,7 +105,8 @@ async def environment_notes(
             f"{target.name}: the environment is not as it should be; nothing was started",
             evidence="\n".join(finding.text for finding in wrong[:SHOWN]) + more,
             way_out="\n".join(
-                [*dict.fromkeys(finding.way_out for finding in wrong[:SHOWN] if finding.way_out),
+                [*([REBUILD] if made is not None else []),
+                 *dict.fromkeys(finding.way_out for finding in wrong[:SHOWN] if finding.way_out),
                  "environment_check: warn   in the payload starts it all the same"]
             ),
         )  # fmt: skip

@@ -69,6 +69,7 @@ def test_a_package_installed_by_hand_is_named_and_the_launch_refuses_or_warns(pl
     refused = place.orch("launch")
     assert refused.returncode == 10 and "sglang 0.5.1 is installed" in said(refused), said(refused)
     assert f"uv pip uninstall --python {prefix}/bin/python sglang" in said(refused)
+    assert "orch env sync --rebuild" in said(refused) and "orch env sync --rebuild" in said(checked)
 
     write(place, "warn", environments=environments)
     assert "environment: sglang 0.5.1 is installed" in said(place.orch("launch", "--wait", "end"))
