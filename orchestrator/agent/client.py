@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from orchestrator.agent.exchange import Exchange, Header, Reply
 from orchestrator.agent.far.framing import FrameDecoder, FrameError, encode_frame
 from orchestrator.agent.far.liveness import BEAT_INTERVAL_S, Liveness
 from orchestrator.errors import ContainerError, DeadlineError, OrchError, OutcomeUnknownError, UnreachableError
-from orchestrator.transport.protocol import RemoteProcess
+from orchestrator.transport.protocol import Completed, RemoteProcess
 
 START_LIMIT_S = 60.0
 """From the start of the bootstrap to its hello: a cold disk may be slow, the link has been proved already."""
@@ -34,6 +34,10 @@ class Starter(Protocol):
     def label(self) -> str: ...
 
     async def start(self, argv: Sequence[str]) -> RemoteProcess: ...
+
+
+class Runner(Protocol):
+    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float) -> Completed: ...
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class AgentSession:
     """Use `open`; then `close` leaves nothing on either side."""
 
     hello: Hello
+    on_host: Callable[[], Runner] | None = None
+    """How to run something on the host that it is on, over the same connection. None: nobody said."""
 
     def __init__(self, process: RemoteProcess, label: str) -> None:
         self.label = label

@@ -40,6 +40,7 @@ async def agent_session(target: Target, trace: Trace | None) -> AsyncIterator[Ag
     transport = await open_target(target, trace=trace)
     try:
         session = await AgentSession.open(transport, pythons=interpreters(target))
+        session.on_host = transport.on_host
         try:
             async with _traced(session, trace):
                 yield session

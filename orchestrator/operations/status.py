@@ -30,12 +30,17 @@ async def status(target: Target, *, trace: Trace | None = None) -> StatusReport:
             session.request("cache_stats", folders=cache_folders(target, target.payload), max_s=CACHE_S),
             asyncio.to_thread(_import_report),
         )
-    from orchestrator.reports.status_facts import gpu_answer, status_report
+        from orchestrator.operations.kernel_log import kernel_text, trouble, with_kernel_log
+        from orchestrator.reports.status_facts import gpu_answer, status_report
 
-    told = {**facts.header, "cache": cache.header}
-    return status_report(target, told, facts.body, gpu_answer(asked.header))
+        told = {**facts.header, "cache": cache.header}
+        report = status_report(target, told, facts.body, gpu_answer(asked.header))
+        if trouble(report) is not None:
+            report = with_kernel_log(report, await kernel_text(session))
+    return report
 
 
 def _import_report() -> None:
     """Takes as long as the answers take to come: both at once."""
+    import orchestrator.operations.kernel_log
     import orchestrator.reports.status_facts  # noqa: F401

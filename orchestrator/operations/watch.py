@@ -20,6 +20,7 @@ from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import ContainerError, DeadlineError, OrchError, OutcomeUnknownError, UnreachableError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.runspec import cache_folders
+from orchestrator.operations.kernel_log import kernel_text, trouble, with_kernel_log
 from orchestrator.operations.session import agent_session
 from orchestrator.probes.gpu import FIELDS, QUESTION
 from orchestrator.reports.status import LinkFact, StatusReport
@@ -34,6 +35,7 @@ AGEING_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 CONNECTING_AT_ONCE = 8
 """To one address: sshd refuses some of those that come while ten have not logged in yet."""
+KERNEL_LOG_S = 60.0
 STEADY_S = 10.0
 """A connection that held for so long was a good one: the pauses begin anew."""
 GPU_QUESTION = {
@@ -129,6 +131,12 @@ class Watch:
         """None: connected."""
         self._since_s = clock()
         self._changed = asyncio.Event()
+        self._session: AgentSession | None = None
+        self._trouble: tuple[object, ...] | None = None
+        """About which the host's kernel log was asked last, at `_asked_s`."""
+        self._asked_s = float("-inf")
+        self._kernel_text: str | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     async def reports(self) -> AsyncGenerator[StatusReport]:
         following = asyncio.create_task(self._follow())
@@ -144,8 +152,10 @@ class Watch:
                 if self._report is not None:
                     yield replace(self._report, link=self._link())
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            tasks = [task for task in (following, self._asking) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _link(self) -> LinkFact:
         now = self._clock()
@@ -167,6 +177,7 @@ class Watch:
     async def _one_connection(self) -> None:
         """Returns when what was a good connection is lost. Raises what connecting raises, and AgentOpError."""
         async with self._connect() as session:
+            self._session = session
             try:
                 async with aclosing(session.stream("watch", log_tail_bytes=KEPT_LOG_BYTES, **self._question)) as frames:
                     async for frame in frames:
@@ -181,11 +192,26 @@ class Watch:
                 self._lost(f"{session.label}: the agent was told to end")
 
     def _take(self, report: StatusReport) -> None:
-        self._report = report
         self._told_s = self._clock()
+        self._report = self._with_kernel_log(report)
         if self._why is not None:
             self._why, self._since_s = None, self._told_s
         self._changed.set()
+
+    def _with_kernel_log(self, report: StatusReport) -> StatusReport:
+        """Asked beside the frames, once for each trouble and now and then while it lasts."""
+        seen = trouble(report)
+        if seen is None:
+            self._trouble = self._kernel_text = None
+            return report
+        due = seen != self._trouble or self._told_s - self._asked_s > KERNEL_LOG_S
+        if due and (self._asking is None or self._asking.done()) and self._session is not None:
+            self._trouble, self._asked_s = seen, self._told_s
+            self._asking = asyncio.create_task(self._ask_kernel(self._session))
+        return with_kernel_log(report, self._kernel_text)
+
+    async def _ask_kernel(self, session: AgentSession) -> None:
+        self._kernel_text = await kernel_text(session)
 
     def _lost(self, why: str) -> None:
         if self._why is None:

@@ -93,6 +93,9 @@ class StatusReport:
     """Who was asked: `nvml`, or `nvidia-smi` where there is no NVML library."""
     gpu_warnings: tuple[str, ...] = ()
     """What is wrong with one of them, or around them, in sentences."""
+    gpu_kernel_log: tuple[str, ...] | None = None
+    """What the host's kernel has reported of GPUs since it booted (Xid), in sentences. Null: not asked, because nothing
+    is wrong, or not to be read."""
     gpu_roles: tuple[str | None, ...] = ()
     """Beside each of `gpus`: what the run that lives says it does there (`target`, `drafter`)."""
     failure: Failure | None = None
@@ -123,7 +126,7 @@ def render_status(report: StatusReport) -> str:
     if report.run is not None and report.run.environment is not None:
         rows.append(("environment", environment_text(report.run.environment)))
     rows.append(("GPUs", _gpu_text(report)))
-    rows += [("" if number else "GPU warning", warning) for number, warning in enumerate(report.gpu_warnings)]
+    rows += [("" if number else "GPU warning", warning) for number, warning in enumerate(gpu_trouble(report))]
     rows += [("disk", f"{bytes_text(report.disk_free_bytes)} free")]
     if report.cache is not None:
         rows.append(("cache", cache_text(report.cache)))
@@ -148,6 +151,10 @@ def render_status(report: StatusReport) -> str:
 def environment_text(environment: RunEnvironment) -> str:
     """`0123456789ab (train)`"""
     return f"{short_environment(environment.id)} ({environment.purpose})"
+
+
+def gpu_trouble(report: StatusReport) -> tuple[str, ...]:
+    return (*report.gpu_warnings, *(report.gpu_kernel_log or ()))
 
 
 def container_text(container: ContainerFact) -> str:

@@ -19,6 +19,7 @@ from orchestrator.reports.status import (
     StatusReport,
     container_text,
     failure_text,
+    gpu_trouble,
     how_it_goes,
     progress_of,
     release_text,
@@ -94,7 +95,7 @@ def render_change(report: StatusReport) -> str:
         said.append(f"GPUs: {report.gpu_error}")
     elif report.gpus:
         said.append("GPUs " + " ".join(_short_gpu(gpu) for gpu in report.gpus))
-    said += report.gpu_warnings
+    said += gpu_trouble(report)
     return " ".join([*parts, ", ".join(said)])
 
 
@@ -104,7 +105,7 @@ def change_key(report: StatusReport) -> tuple[object, ...]:
     return (
         report.link.connected,
         report.gpu_error,
-        report.gpu_warnings,
+        gpu_trouble(report),
         report.compiling and report.compiling.number,
         said and (said.step, said.loss),
         run and (run.run_id, run.state.phase, run.state.exit, run.state.notes, run.session and run.session.present),
@@ -194,7 +195,7 @@ def _gpus(report: StatusReport, width: int, *, compact: bool) -> Block:
                 tone = Tone.BAD if gpu.error else Tone.PLAIN
                 lines += _row("" if lines else "GPUs", [f"{_index(gpu)}  {text}"], width, tone)
     in_rows = {f"GPU {gpu.index}: {gpu.error}" for gpu in gpus or () if gpu.error and not compact}
-    for warning in report.gpu_warnings:
+    for warning in gpu_trouble(report):
         if warning not in in_rows:
             lines += _row("warning", [warning], width, Tone.WARN)
     return lines

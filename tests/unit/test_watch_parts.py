@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from orchestrator.errors import (
 )
 from orchestrator.operations.watch import LONGEST_PAUSE_S, Watch, pause_s
 from orchestrator.reports.status import StatusReport
+from orchestrator.transport.protocol import Completed
 from tests.unit.facts import TARGET
 
 FACTS: dict[str, Any] = {"now": 5.0, "live": {"held": False}, "run": None}
@@ -32,6 +33,7 @@ class Far:
 
     label = "ct200"
     lost = "the agent's stream ended"
+    on_host = None
 
     def __init__(self, *connections: list[Reply | OrchError]) -> None:
         self.connections = list(connections)
@@ -139,3 +141,41 @@ async def test_a_connection_that_held_makes_the_pauses_short_again() -> None:
 def test_pauses_are_bounded_and_spread() -> None:
     assert pause_s(0, 1.0) == 0.5 and pause_s(0, 0.0) == 0.25
     assert pause_s(10**6, 1.0) == LONGEST_PAUSE_S
+
+
+class Host:
+    """Counts how often its kernel log is asked for."""
+
+    def __init__(self, exit_code: int, stdout: bytes) -> None:
+        self.asked = 0
+        self._answer = exit_code, stdout
+
+    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float) -> Completed:
+        self.asked += 1
+        return Completed(tuple(argv), *self._answer, b"")
+
+
+def gpu_frame(error: str | None) -> Reply:
+    word = {"nodes": {}, "nvml": {"told": {"gpus": [{"index": 0, "bus": "0:61:00.0"}]}, "error": error}, "smi": None}
+    return Reply({"changed": {"gpu": word}, "log": {"at": 0, "anew": False}}, b"", final=False)
+
+
+@pytest.mark.parametrize(("exit_code", "told"), [(0, True), (1, False)])
+async def test_the_hosts_kernel_is_asked_once_for_each_trouble(exit_code: int, told: bool) -> None:
+    host = Host(exit_code, b"[5.0] NVRM: Xid (PCI:0000:61:00): 79, GPU has fallen off the bus.\n")
+    bad, well = gpu_frame("NVML has not answered for 12 s"), gpu_frame(None)
+    far = Far([FRAME, well, well, bad, bad, bad, well, well, bad, bad, bad])
+    far.on_host = lambda: host  # type: ignore[attr-defined]
+    seen = []
+    watch = Watch(TARGET, None, far.connect, clock=lambda: far.now, sleep=far.sleep, chance=lambda: 0.5)
+    async with asyncio.timeout(20), aclosing(watch.reports()) as reports:
+        async for report in reports:
+            seen.append(report)
+            if host.asked == 2 and report.gpu_error and (report.gpu_kernel_log or not told):
+                break
+    logs = [report.gpu_kernel_log for report in seen]
+    assert host.asked == 2, "not again while the same lasts"
+    assert all(log is None for report, log in zip(seen, logs, strict=True) if report.gpu_error is None)
+    assert (logs[-1] is not None) is told
+    if told:
+        assert logs[-1] is not None and "GPU 0 (0000:61:00)" in logs[-1][0] and "fallen off the bus" in logs[-1][0]
