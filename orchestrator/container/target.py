@@ -97,7 +97,7 @@ class ContainerTransport:
         host = ContainerTransport(self._transport, "none", place)
         try:
             done = await host.run(["cat", file], timeout_s=CONFIG_LIMIT_S)
-        except OrchError:
+        except (OrchError, OSError):
             return None
         return parse_config(done.stdout.decode("utf-8", "replace")) if done.exit_code == 0 else None
 

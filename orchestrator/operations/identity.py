@@ -16,7 +16,8 @@ from orchestrator.operations.run_environment import environment_for_launch
 from orchestrator.operations.session import agent_and_config, require_payload, who_asks
 from orchestrator.transport.tracing import Trace
 
-LIMIT_S = 60.0
+LIMIT_S = 90.0
+"""More than the deadlines of all that is asked there, one after the other."""
 
 
 @dataclass(frozen=True)

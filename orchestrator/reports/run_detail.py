@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.ledger.fingerprint import Fingerprint, Gpu
+from orchestrator.ledger.fingerprint import Fingerprint, Gpu, identity_hash
 from orchestrator.ledger.journal import JournalEntry, detail_text, utc_text
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.run_environment import short_environment
@@ -63,7 +63,8 @@ def run_record(detail: RunDetail) -> dict[str, Any]:
 
 def _groups(detail: RunDetail) -> Iterator[tuple[str, Rows]]:
     found = detail.fingerprint
-    yield "run", _run_rows(detail)
+    identity = identity_hash(detail.fingerprint_record or {})
+    yield "run", [*_run_rows(detail), *([("identity", identity)] if identity else [])]
     yield "result", [("", line) for line in result_lines(detail.run.result)]
     yield "code", _code_rows(detail, found)
     yield "software", _software_rows(detail.run, found)

@@ -5,10 +5,15 @@ import os
 import shutil
 import time
 
-from orchestrator.agent.far import cache_clear, lease, leftovers, observe, runs, stop
+import pytest
+
+from orchestrator.agent.far import cache_clear, journal, lease, leftovers, mark, observe, runs, stop
+from orchestrator.agent.far import live as live_lock
+from orchestrator.agent.far.errors import OpError
 from orchestrator.agent.far.framing import encode_frame
 from orchestrator.ledger.runs import parse_runs
 from tests.run_place import GRACEFUL, ready
+from tests.waiting import eventually
 
 PRINTS = "for step in (1, 2, 3): print(f'step {step}/9 loss 0.5 1250.0 tok/s')"
 
@@ -28,8 +33,11 @@ def make(place, run_id, **files):
 
 
 def test_what_they_were_and_how_they_ended(place):
+    # A run's end is recorded a moment before its lock is free.
     good = place.start(PRINTS, watch_s=20, spec={"launched_by": "ann@laptop"})
+    eventually(lambda: not live_lock.is_held(str(place.base)), "the first run's lock is free")
     bad = place.start("raise SystemExit(7)", watch_s=20)
+    eventually(lambda: not live_lock.is_held(str(place.base)), "the second run's lock is free")
     stopped = place.start(GRACEFUL)
     ready(place, stopped)
     place.call(stop.stop_run, run_id=None, wait_s=20)
@@ -103,6 +111,30 @@ def test_a_run_that_vanishes_while_it_is_read_is_left_out(place, monkeypatch):
     ids = runs.records.run_ids
     monkeypatch.setattr(runs.records, "run_ids", lambda base: [*ids(base), "r2"])
     assert [run.run_id for run in overview(place)[1]] == ["r1"]
+
+
+def test_a_run_is_marked_beside_its_record_and_in_the_journal(place):
+    make(place, "r1", exit_json={"exit_code": 0})
+    for verdict, note in (("bad", None), ("good", "warm")):
+        place.call(mark.mark_run, run_id="r1", verdict=verdict, note=note, who="ann@laptop")
+    (found,) = overview(place)[1]
+    assert (found.mark.verdict, found.mark.note, found.mark.by) == ("good", "warm", "ann@laptop")
+    lines = place.call(journal.journal_entries, run_id="r1")["entries"]
+    assert [(line["phase"], line["detail"]["verdict"]) for line in lines] == [
+        ("begin", "bad"),
+        ("done", "bad"),
+        ("begin", "good"),
+        ("done", "good"),
+    ]
+    for wrong, kind in (
+        ({"verdict": "fine"}, "bad_request"),
+        ({"run_id": "r2"}, "missing"),
+        ({"run_id": "../x"}, None),
+    ):
+        with pytest.raises(OpError) as refused:
+            place.call(mark.mark_run, **{"run_id": "r1", "verdict": "good", **wrong})
+        assert refused.value.kind == kind
+    assert sorted(os.listdir(place.base / "runs")) == ["r1"]
 
 
 def test_none(place):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
-from orchestrator.ledger.fingerprint import parse_fingerprint
+from orchestrator.ledger.fingerprint import identity_hash, parse_fingerprint
 from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import parse_run_record
 from orchestrator.ledger.runs import choose_run, parse_runs
@@ -152,6 +152,16 @@ def test_a_run_in_groups() -> None:
         "stop begun by somebody: kill yes",
     ):
         assert part in text, part
+
+
+def test_a_mark_and_the_identity_are_shown() -> None:
+    marked = run(mark={"verdict": "good", "note": "warm\x1b[2J", "by": "ann@laptop", "at": 1.0})
+    fingerprint = {"schema": "orch.fingerprint/2", "identity": {"driver": {"version": "1"}}}
+    text = render_run(detail(marked, fingerprint))
+    assert "good by ann@laptop at 1970-01-01 00:00:01 UTC: warm\n" in text
+    assert f"identity     {identity_hash(fingerprint)}" in text
+    assert "ended well, marked good" in render_runs(report(marked))
+    assert "marked" not in render_runs(report(run(mark={"verdict": "fine"})))
 
 
 def test_json_of_one_run_holds_the_files_own_words() -> None:
