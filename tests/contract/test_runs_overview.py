@@ -129,7 +129,7 @@ def test_a_run_is_marked_beside_its_record_and_in_the_journal(place):
     for wrong, kind in (
         ({"verdict": "fine"}, "bad_request"),
         ({"run_id": "r2"}, "missing"),
-        ({"run_id": "../x"}, None),
+        ({"run_id": "../x"}, "bad_request"),
     ):
         with pytest.raises(OpError) as refused:
             place.call(mark.mark_run, **{"run_id": "r1", "verdict": "good", **wrong})
