@@ -221,6 +221,7 @@ def _both(believed: LogReading, other: LogReading, other_steps: tuple[StepTold, 
         if same is not None:
             failures[same] = replace(failures[same], values={**each.values, **failures[same].values})
         elif each.kind != "exception":
+            failures = [one for one in failures if one.kind != "exception" or not _overlap(one.span, each.span)]
             failures.append(replace(each, traceback=None))
     failures.sort(key=lambda each: each.span.start)
     root = root_of(failures)

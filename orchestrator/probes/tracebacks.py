@@ -6,59 +6,13 @@ is clearly another line of the log. A stack whose rows two writers mixed is said
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.probes import traceback_words as words
 from orchestrator.probes.rows import Origin, Row, Told
 from orchestrator.probes.spans import Span, Value
 from orchestrator.probes.traceback_facts import Frame, Raised, Traceback
-
-MARK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(?::(?:\s(?P<message>.*))?)?\s*$", re.DOTALL)
-_SURELY = re.compile(
-    r"(?:[a-z_]\w*\.)+[A-Z]\w*(?::|\s*$)|\w*(?:Error|Exception|Interrupt|Exit|Unsupported|Group)(?::|\s*$)"
-)
-_FRAME = re.compile(
-    r'\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>\S.{0,300}?)(?: {2,}.*)?$)?'
-)
-_CHAINED = re.compile(
-    r"(?:During handling of the above exception, another exception occurred:"
-    r"|The above exception was the direct cause of the following exception:"
-    r"|-- Process (?P<process>\d{1,9}) terminated with the following error:"
-    r'|"""|)\s*$'
-)
-_MARGIN = re.compile(r"[\s|]*(?:\+[-+| ]*)?")
-_GROUP_FRAME = re.compile(r'\s*\| +File "')
-_GROUP_ROW = re.compile(r"\s*[|+]")
-_ANNOUNCED = re.compile(r"Exception in thread |Exception ignored in\b|Process \S{1,80}:\s*$")
-_IGNORED = "Exception ignored in"
-# What a message would not hold at the start of a line.
-_ANOTHER_LINE = re.compile(
-    r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d"  # a timestamp
-    r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b"
-    r"|[EWIF]\d{4} \d\d:\d\d:\d\d"  # glog
-    r"|\[(?:rank\d+\]:)?\[?[EWIF]\d{0,4} .{0,40}\.cpp:\d"  # c10d
-    r"|\s*\d+%\|"  # a progress bar
-    r"|\{['\"]"  # a line of metrics
-    r"|(?:step|epoch|iter)\b.*\d"
-    r"|\[orch\] "
-    r"|Exception in thread |Exception ignored in\b"
-    r"|Fatal Python error:|Killed\s*$"
-    r"|\d{1,9} -{16}",  # the next of a group
-    re.IGNORECASE,
-)
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|/bin/\w+$|/torch/|^<|/functorch/")
-WRAPPERS = re.compile(
-    r"(?:.*\.)?(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|RemoteTraceback|CalledProcessError"
-    r"|(?:Base)?ExceptionGroup|RayTaskError\w*|WorkerCrashedError)$"
-)
-"""They tell that another one failed: whose own traceback, where there is one, is the cause."""
-MAX_MESSAGE_ROWS = 400
-MAX_TRACEBACKS = 128
-"""Of one writer so many of the first and of the last are told."""
-_MAX_FOREIGN_ROWS = 3
-_MAX_BLANK_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -79,7 +33,7 @@ def find_tracebacks(told: Sequence[Told]) -> tuple[Traceback, ...]:
         streams.setdefault(each.origin.stream, []).append(each)
     found: list[Traceback] = []
     for rows in streams.values():
-        if any(MARK in each.row.text or 'File "' in each.row.text for each in rows):
+        if any(words.MARK[:-1] in each.row.text or 'File "' in each.row.text for each in rows):
             found += _of_stream(rows)
     return tuple(sorted(found, key=lambda each: each.span.start))
 
@@ -90,9 +44,11 @@ def _of_stream(told: list[Told]) -> list[Traceback]:
     index, end = 0, 0
     while index < len(rows):
         text = rows[index].text
-        if MARK in text:
+        if words.MARK in text:
             block = _block(rows, told, index)
-        elif _GROUP_FRAME.match(text) and (group := _group(rows, index, is_whole=False)) is not None:
+        elif "\u256d" in text and words.MARK[:-1] in text and (boxed := _boxed(rows, told, index)) is not None:
+            block = boxed
+        elif words.GROUP_FRAME.match(text) and (group := _group(rows, index, is_whole=False)) is not None:
             block = group
         elif _begins_within(rows, index):
             block = _stack(rows, told, index, index, max(0, _indent(text) - 2), is_whole=False)
@@ -101,7 +57,9 @@ def _of_stream(told: list[Told]) -> list[Traceback]:
             index += 1
             continue
         between = [row.text.strip() for row in rows[end:index]]
-        chained = bool(chains) and len(between) < 12 and all(_CHAINED.match(text) for text in between) and any(between)
+        chained = (
+            bool(chains) and len(between) < 12 and all(words.CHAINED.match(text) for text in between) and any(between)
+        )
         if chains and chains[-1][-1][1].is_mixed and block.exception_row is None:
             block = replace(block, is_mixed=True)
         if chained:
@@ -110,17 +68,19 @@ def _of_stream(told: list[Told]) -> list[Traceback]:
         else:
             chains.append([(index, block)])
         index = end = max(block.end, index + 1)
-    if len(chains) > 2 * MAX_TRACEBACKS:
-        chains = [*chains[:MAX_TRACEBACKS], *chains[-MAX_TRACEBACKS:]]
+    if len(chains) > 2 * words.MAX_TRACEBACKS:
+        chains = [*chains[: words.MAX_TRACEBACKS], *chains[-words.MAX_TRACEBACKS :]]
     return [_traceback(told, chain) for chain in chains]
 
 
 def _begins_within(rows: Sequence[Row], index: int) -> bool:
     """A stack whose header is before the log's begin, or got lost; not the frames of a dump of threads or a warning."""
     text = rows[index].text
-    found = _FRAME.match(text) if 'File "' in text else None
-    if found is None or found["function"] is None or not text.startswith(" "):
+    found = words.FRAME.match(text) if 'File "' in text else None
+    if found is None or not text.startswith(" "):
         return False
+    if found["function"] is None:  # what Python says of code that it cannot even read
+        return any(words.UNREADABLE.match(row.text) for row in rows[index + 1 : index + 5])
     inner = " " * (_indent(text) + 1)
     return any(row.text.startswith(inner) for row in rows[index + 1 : index + 3])
 
@@ -129,14 +89,14 @@ def _traceback(told: list[Told], chain: list[tuple[int, _Block]]) -> Traceback:
     start = chain[0][0]
     end = chain[-1][1].end
     before = told[start - 1].row.text if start else ""
-    announced = _ANNOUNCED.match(before) is not None
+    announced = words.ANNOUNCED.match(before) is not None
     head = told[start - 1 if announced else start]
     links = tuple(link for _, block in chain for link in block.links)
     last = chain[-1][1]
     named = next((link for link in reversed(last.links) if link.exception), None)
     rows = [each.row for each in told[start - 1 if announced else start : end]]
     exception = None if last.exception_row is None else _last_exception(last)
-    matched = _EXCEPTION.match(exception or "")
+    matched = words.EXCEPTION.match(exception or "")
     thread = None
     if announced and before.startswith("Exception in thread "):
         begin = len("Exception in thread ")
@@ -151,7 +111,7 @@ def _traceback(told: list[Told], chain: list[tuple[int, _Block]]) -> Traceback:
         text="\n".join([row.text for row in rows]).rstrip(),
         exception=exception,
         exception_type=matched["type"] if matched else None,
-        ignored=before.startswith(_IGNORED),
+        ignored=before.startswith(words.IGNORED),
         links=links,
         cause=_cause(links, chain),
         rank=head.origin.rank,
@@ -165,11 +125,7 @@ def _traceback(told: list[Told], chain: list[tuple[int, _Block]]) -> Traceback:
 
 def _is_warned(told: list[Told], start: int) -> bool:
     """By the row that announces it: the header's own, or the one before."""
-    for each in told[max(0, start - 1) : start + 1]:
-        place = each.row.start - each.row.span().start
-        if place == 0 and re.match(r"(?:\S{1,200}:\d+: )?\w{0,40}Warning: |\W{0,3}WARN(?:ING)?\b", each.row.text):
-            return True
-    return False
+    return any(words.WARNED.match(each.text) is not None for each in told[max(0, start - 1) : start + 1])
 
 
 def _last_exception(block: _Block) -> str | None:
@@ -182,7 +138,9 @@ def _cause(links: Sequence[Raised], chain: list[tuple[int, _Block]]) -> int:
     at = 0
     for _, block in chain:
         leaf = at + block.leaf
-        if not WRAPPERS.match(links[leaf].exception_type or "") and (links[leaf].exception or leaf == len(links) - 1):
+        if not words.WRAPPERS.match(links[leaf].exception_type or "") and (
+            links[leaf].exception or leaf == len(links) - 1
+        ):
             return leaf
         at += len(block.links)
     return max(0, len(links) - 1)
@@ -191,7 +149,7 @@ def _cause(links: Sequence[Raised], chain: list[tuple[int, _Block]]) -> int:
 def _block(rows: list[Row], told: list[Told], start: int) -> _Block:
     """The traceback whose header is at `start`."""
     text = rows[start].text
-    before = text[: text.index(MARK)]
+    before = text[: text.index(words.MARK)]
     is_group = before.endswith("Exception Group ")
     before = before.removesuffix("Exception Group ")
     if is_group or "|" in before or "+" in before:
@@ -203,7 +161,9 @@ def _block(rows: list[Row], told: list[Told], start: int) -> _Block:
         if following.startswith(before):  # what stands before every row of one writer, like `host: `
             end = start
             while (
-                end < len(rows) and rows[end].text.startswith(before) and (end == start or MARK not in rows[end].text)
+                end < len(rows)
+                and rows[end].text.startswith(before)
+                and (end == start or words.MARK not in rows[end].text)
             ):
                 end += 1
             bare = [row.cut(len(before)) for row in rows[start:end]]
@@ -214,7 +174,7 @@ def _block(rows: list[Row], told: list[Told], start: int) -> _Block:
                 message_end=start + block.message_end,
                 exception_row=None if block.exception_row is None else start + block.exception_row,
             )
-        frame_indent = _indent(following) if _FRAME.match(following) else 2
+        frame_indent = _indent(following) if words.FRAME.match(following) else 2
         return _stack(rows, told, start, start + 1, max(0, frame_indent - 2))
     return _stack(rows, told, start, start + 1, len(before))
 
@@ -230,7 +190,7 @@ def _stack(
     exception_row: int | None = None
     while index < len(rows):
         text = rows[index].text
-        if MARK in text or _ANNOUNCED.match(text):
+        if words.MARK in text or words.ANNOUNCED.match(text):
             is_mixed = True
             break
         if text.startswith(inner) or text.startswith("\t"):
@@ -239,13 +199,13 @@ def _stack(
             index, blank = index + 1, 0
         elif not text.strip():
             blank += 1
-            if blank > _MAX_BLANK_ROWS:
+            if blank > words.MAX_BLANK_ROWS:
                 break
             index += 1
         elif (
             _names_exception(text[indent:])
             and text[:indent].strip() == ""
-            and (_SURELY.match(text[indent:]) is not None or not _goes_on(rows, index, inner))
+            and (words.SURELY.match(text[indent:]) is not None or not _goes_on(rows, index, inner))
         ):
             exception_row = index
             break
@@ -263,13 +223,13 @@ def _stack(
 
 
 def _names_exception(text: str) -> bool:
-    return _EXCEPTION.match(text) is not None and not _ANOTHER_LINE.match(text)
+    return words.EXCEPTION.match(text) is not None and not words.ANOTHER_LINE.match(text)
 
 
 def _goes_on(rows: Sequence[Row], index: int, inner: str) -> bool:
     """The stack does, behind a few rows that are not of it: its next frame is there."""
-    for row in rows[index + 1 : index + 1 + _MAX_FOREIGN_ROWS]:
-        if MARK in row.text or _ANNOUNCED.match(row.text):
+    for row in rows[index + 1 : index + 1 + words.MAX_FOREIGN_ROWS]:
+        if words.MARK in row.text or words.ANNOUNCED.match(row.text):
             return False
         if row.text.startswith(inner):
             return 'File "' in row.text or len(row.text) - len(row.text.lstrip()) > len(inner)
@@ -280,13 +240,17 @@ def _message_end(rows: Sequence[Row], told: Sequence[Told], start: int, exceptio
     index = last = exception_row + 1
     holds_table = "ChildFailedError" in rows[exception_row].text
     header_stamped = told[start].origin.is_stamped
-    while index < len(rows) and index - exception_row < MAX_MESSAGE_ROWS:
+    while index < len(rows) and index - exception_row < words.MAX_MESSAGE_ROWS:
         text = rows[index].text
-        if told[index].origin.is_stamped and not header_stamped:
+        if told[index].origin.is_stamped and (not header_stamped or text[indent : indent + 1].strip()):
             break
         if text.startswith("=" * 20) and not holds_table:
             break
-        if MARK in text or _ANOTHER_LINE.match(text[indent:]) or (text.strip() and _CHAINED.match(text.strip())):
+        if (
+            words.MARK in text
+            or words.ANOTHER_LINE.match(text[indent:])
+            or (text.strip() and words.CHAINED.match(text.strip()))
+        ):
             break
         index += 1
         if text.strip():
@@ -308,7 +272,7 @@ def _raised(
     spans = {"whole": Span(rows[start].span().start, max(last_row.span().end, rows[start].span().end))}
     if exception_row is not None:
         exception = "\n".join([row.text.strip() for row in rows[exception_row:message_end]]).strip()
-        matched = _EXCEPTION.match(rows[exception_row].text.strip())
+        matched = words.EXCEPTION.match(rows[exception_row].text.strip())
         first, last = rows[exception_row], rows[max(exception_row, message_end - 1)]
         lead = len(first.text) - len(first.text.lstrip())
         spans["exception"] = Span(first.span(lead).start, max(last.span().end, first.span().end))
@@ -318,7 +282,7 @@ def _raised(
         if "from user code" in exception:
             told_frames = (_frame(row) for row in rows[exception_row:message_end] if 'File "' in row.text)
             frames = [*frames, *(frame for frame in told_frames if frame is not None)]
-    own = next((frame for frame in reversed(frames) if not _LIBRARY.search(frame.file)), None)
+    own = next((frame for frame in reversed(frames) if not words.LIBRARY.search(frame.file)), None)
     return Raised(
         exception=exception,
         exception_type=exception_type,
@@ -329,7 +293,7 @@ def _raised(
 
 
 def _frame(row: Row) -> Frame | None:
-    found = _FRAME.match(row.text)
+    found = words.FRAME.match(row.text)
     if found is None:
         return None
     names = ("file", "line", "function") if found["function"] else ("file", "line")
@@ -344,7 +308,7 @@ def _indent(text: str) -> int:
 def _group(rows: list[Row], start: int, *, is_whole: bool = True) -> _Block | None:
     """An exception group is drawn as a tree: every row of it begins with `|` or `+`."""
     end = start + 1
-    while end < len(rows) and _GROUP_ROW.match(rows[end].text):
+    while end < len(rows) and words.GROUP_ROW.match(rows[end].text):
         end += 1
     if end == start + 1:
         return None
@@ -354,7 +318,7 @@ def _group(rows: list[Row], start: int, *, is_whole: bool = True) -> _Block | No
     index = 0
     leaf: int | None = None
     while index < len(bare):
-        is_header = MARK in bare[index].text
+        is_header = words.MARK in bare[index].text
         if not is_header and (index or is_whole):
             index += 1
             continue
@@ -369,6 +333,27 @@ def _group(rows: list[Row], start: int, *, is_whole: bool = True) -> _Block | No
     return _Block(
         end, start if named else None, end, tuple(links), len(links) - 1 if leaf is None else leaf, named and is_whole
     )
+
+
+def _boxed(rows: list[Row], told: list[Told], start: int) -> _Block | None:
+    """As rich draws it: a box of frames, its exception below."""
+    frames: list[Frame] = []
+    index = start + 1
+    while index < len(rows) and "\u2502" in rows[index].text[:4]:
+        bar = rows[index].text.index("\u2502") + 1
+        found = words.BOXED_FRAME.match(rows[index].text, bar + 1)
+        if found is not None:
+            names = ("file", "line", "function") if found["function"] else ("file", "line")
+            spans = {name: rows[index].span(*found.span(name)) for name in names}
+            frames.append(Frame(found["file"], int(found["line"]), found["function"], spans=spans))
+        index += 1
+    if index >= len(rows) or "\u2570" not in rows[index].text[:4]:
+        return None
+    index += 1
+    if index >= len(rows) or not _names_exception(rows[index].text):
+        return _Block(index, None, index, (_raised(rows, start, index, None, index, frames, told),), 0, False)
+    end = _message_end(rows, told, start, index, 0)
+    return _Block(end, index, end, (_raised(rows, start, end, index, end, frames, told),))
 
 
 def _without_margin(row: Row) -> Row:

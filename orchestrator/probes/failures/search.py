@@ -20,7 +20,7 @@ from orchestrator.probes.failures.signature import Signature, compiled, merged, 
 from orchestrator.probes.rows import Row, Told, joined
 from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
 from orchestrator.probes.traceback_facts import Raised, Traceback
-from orchestrator.probes.tracebacks import WRAPPERS
+from orchestrator.probes.traceback_words import WRAPPERS
 
 SIGNATURES: tuple[Signature, ...] = (
     *gpu.SIGNATURES,
@@ -36,7 +36,7 @@ MAX_RANK = 100_000
 MAX_ROW_CHARS = 4096
 """Of a longer row the begin is searched."""
 _RETRIED = re.compile(
-    r"\bretry(?:ing)?\b|\bwill retry\b|\bretries\b|attempt \d+ (?:of|/) ?\d+|trying again", re.IGNORECASE
+    r"\bretrying\b|\bwill retry\b|trying (?:again|to resume)|\bresuming\b|\battempt \d+ ?(?:of|/) ?\d+", re.IGNORECASE
 )
 _WEAK = re.compile(
     r"(?:.*\.)?(?:BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError"
@@ -121,6 +121,8 @@ def root_of(found: Sequence[FailureFound]) -> FailureFound | None:
         return (place, each.span.start)
 
     failed = [each for each in found if each.role in (Role.CAUSE, Role.CONSEQUENCE) or each.kind == "terminated"]
+    if any(each.kind == "inodes_full" for each in failed):  # which the kernel calls no space, too
+        failed = [each for each in failed if each.kind != "disk_full"]
     root = min(failed, key=rank, default=None)
     if root is not None and "exitcode" in root.values and not root.is_first:  # known from the launcher's table only
         root = next((each for each in failed if each.is_first and each.kind != "worker_failed"), root)
@@ -190,6 +192,8 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
     for pattern in sought.more:
         if (more := compiled(pattern).search(context.text)) is not None:
             values = merged(values, values_of(more, context))
+    if sought.needs is not None and sought.needs not in values:
+        return None
     if sought.others is not None:
         for other in compiled(sought.others).finditer(context.text):
             if (size := size_bytes(other["size"])) is not None:
@@ -231,7 +235,9 @@ def _is_harmless(traceback: Traceback, told: Sequence[Told], starts: Sequence[in
     if _NO_FAILURE.match(traceback.exception_type or "") and traceback.exception_type != "KeyboardInterrupt":
         return True
     after = bisect_left(starts, traceback.span.end)
-    return any(_RETRIED.search(each.text[:MAX_ROW_CHARS]) for each in told[after : after + 3])
+    message = (traceback.links[-1].exception or "").split("\n")[1:]  # which goes on with what was printed behind it
+    behind = [each.text[:MAX_ROW_CHARS] for each in told[after : after + 3]]
+    return any(_RETRIED.search(text) for text in [*message[:20], *behind])
 
 
 def _unknown_exceptions(

@@ -55,6 +55,8 @@ class Signature:
     """Looked for in that row and the `following` ones of the same writer."""
     following: int = 0
     unless: str | None = None
+    needs: str | None = None
+    """Without this value it is none."""
     others: str | None = None
     """Each `size` is what another process, `pid`, holds."""
 
@@ -66,10 +68,11 @@ def signature(
     *more: str,
     following: int = 0,
     unless: str | None = None,
+    needs: str | None = None,
     others: str | None = None,
 ) -> Signature:
     """needles: split at `|`."""
-    return Signature(kind, tuple(needles.split("|")), pattern, more, following, unless, others)
+    return Signature(kind, tuple(needles.split("|")), pattern, more, following, unless, needs, others)
 
 
 @cache

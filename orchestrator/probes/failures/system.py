@@ -113,6 +113,14 @@ SIGNATURES: tuple[Signature, ...] = (
         r"'(?P<path>/[^'\n]{1,400})'[^\n]{0,40}No space left",
         unless=r"/dev/shm|</torch_|inotify|shared memory",
     ),
+    signature(
+        "inodes_full",
+        "iuse%|no free inodes|out of inodes",
+        r"\bIFree +IUse%|no free inodes|out of inodes|[1-9]\d{2,11} +\d{1,12} +0 +100% +/\S*$",
+        r"(?P<inodes>[1-9]\d{2,11}) +\d{1,12} +0 +100% +(?P<path>/\S{0,200})",
+        following=12,
+        needs="path",
+    ),
     signature("disk_quota", "quota exceeded|errno 122", r"disk quota exceeded|\[Errno 122\]"),
     signature(
         "checkpoint_write",
