@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.errors import PreflightError, UsageError
+from orchestrator.errors import DeadlineError, PreflightError, UsageError
 from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.run_environment import REBUILD, RunEnvironment
 from orchestrator.operations.session import agent_session, require_payload, take_lease, who_asks
@@ -90,13 +90,13 @@ async def environment_notes(
     made it. Raises PreflightError."""
     if payload.environment_check == "off" or payload.python is None:
         return ()
-    facts = await _look(session, target, payload.python, CheckRequest(mode="names", deadline_s=LAUNCH_S))
-    if made is not None:
-        listed = (await session.request("env_list", base=target.base)).header
-        complete = as_mapping(as_mapping(listed.get("environments")).get(made.id))
-        expected: Expectation | None = expectation_of_lock("its lock", complete.get("requirements"))
-    else:
-        expected = await _baseline(session, target, facts)
+    try:
+        facts, expected = await _seen_before_launch(session, target, payload.python, made)
+    except (AgentOpError, DeadlineError, PreflightError) as error:
+        if payload.environment_check == "refuse":
+            raise
+        # What cannot be looked at keeps nothing from starting.
+        return (f"environment: it could not be looked at: {error.what}",)
     found = [finding for finding in find_wrong(facts, expected) if finding.severity != NOTE]
     wrong = [finding for finding in found if finding.severity == ERROR]
     if wrong and payload.environment_check == "refuse":
@@ -112,6 +112,17 @@ async def environment_notes(
         )  # fmt: skip
     told = [f"environment: {finding.text}" for finding in found[:SHOWN]]
     return (*told, *([f"environment: {len(found) - SHOWN} more: orch env check"] if len(found) > SHOWN else []))
+
+
+async def _seen_before_launch(
+    session: AgentSession, target: Target, python: str, made: RunEnvironment | None
+) -> tuple[EnvironmentFacts, Expectation | None]:
+    facts = await _look(session, target, python, CheckRequest(mode="names", deadline_s=LAUNCH_S))
+    if made is None:
+        return facts, await _baseline(session, target, facts)
+    listed = (await session.request("env_list", base=target.base)).header
+    complete = as_mapping(as_mapping(listed.get("environments")).get(made.id))
+    return facts, expectation_of_lock("its lock", complete.get("requirements"))
 
 
 async def _which(session: AgentSession, target: Target, request: CheckRequest) -> _Which:

@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +16,11 @@ from orchestrator.probes.environment import baseline_record, expectation_of_base
 from orchestrator.probes.environment_check import passes
 from orchestrator.probes.environment_finding import ERROR, WARNING
 from orchestrator.probes.import_failure import read_import_failure
+from tests.local_agent import interpreters
 from tests.made_venv import BRINGS, LONG_AGO, MadeVenv
 from tests.tiny_elf import shared_object
 
+PROJECT = Path(__file__).resolve().parents[2]
 LINKER = pytest.mark.skipif(platform.machine() != "x86_64", reason="the libraries are for x86-64")
 
 
@@ -310,6 +314,27 @@ def test_what_ldconfig_knows_counts_as_provided(venv, tmp_path, monkeypatch):
     assert "library nvidia-nccl-cu12" in venv.wrong()
     monkeypatch.setattr(env_libraries, "read_cache", lambda path: {"libnccl.so.2": known["libc.so.6"]})
     assert "library nvidia-nccl-cu12" not in venv.wrong()
+
+
+AS_AGENT = """
+import json, sys
+from orchestrator.agent.far import env_look
+from orchestrator.agent.far.channel import Channel
+answer = env_look.env_look({"python": sys.argv[1], "mode": "all"}, b"", Channel(1, lambda header, body: None))
+answer.pop("took_s")
+print(json.dumps(answer, sort_keys=True))
+"""
+
+
+def test_every_python_that_an_agent_runs_on_sees_the_same(venv):
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(PROJECT)}
+    told = set()
+    for python in interpreters():
+        argv = [python, "-c", AS_AGENT, str(venv.python)]
+        done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        told.add(done.stdout.replace(str(PROJECT), "."))
+    assert len(told) == 1
 
 
 def test_the_verdict_is_of_errors_only(venv):
