@@ -265,6 +265,28 @@ def test_a_toolkit_that_torch_requires_brings_what_belongs(tmp_path):
     assert set(found) == {"library nvidia-cuda-runtime", "foreign_cuda nvidia-cublas-cu12"}
 
 
+def test_libraries_are_looked_for_in_the_linkers_order(tmp_path):
+    """RPATH, unless there is a RUNPATH; LD_LIBRARY_PATH before a RUNPATH and after an RPATH."""
+    site, other = tmp_path / "site", tmp_path / "other"
+    for folder in (site / "torch" / "lib", site / "deps", other):
+        folder.mkdir(parents=True)
+    for folder in (site / "deps", other):
+        (folder / "libone.so.1").write_bytes(shared_object([]))
+    library = site / "torch" / "lib" / "libtorch_cuda.so"
+
+    def found(library_path="", **said):
+        library.write_bytes(shared_object(["libone.so.1"], **said))
+        seen = env_libraries.torch_libraries(str(site / "torch"), [str(site)], library_path)
+        return seen["needed"]["libone.so.1"]["path"]
+
+    deps, elsewhere = str(site / "deps" / "libone.so.1"), str(other / "libone.so.1")
+    assert found() is None
+    assert found(rpath="$ORIGIN/../../deps") == found(runpath="${ORIGIN}/../../deps") == deps
+    assert found(rpath="$ORIGIN/../../deps", runpath="/none") is None
+    assert found(str(other), rpath="$ORIGIN/../../deps") == deps
+    assert found(str(other), runpath="$ORIGIN/../../deps") == elsewhere
+
+
 def test_another_copy_on_the_library_path(venv, tmp_path):
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda" / "libnccl.so.2").write_bytes(b"")
