@@ -253,6 +253,8 @@ def test_a_cancelled_build_takes_uv_with_it(built):
     thread = threading.Thread(target=work)
     thread.start()
     eventually(hold.exists, "uv compiles")
+    compiling = process.processes_with(env_build.MARK, str(built.base / "envs"))
+    assert compiling and {os.getpriority(os.PRIO_PROCESS, stat.pid) for stat in compiling} == {19}
     channel.cancel()
     thread.join(20)
     assert ended == ["Cancelled"]

@@ -190,7 +190,8 @@ class _Build:
             raise OpError("disk_full", "not enough space below %s; nothing was built" % self._store, text)
 
     def _ask_uv(self, limit_s: float, *words: str) -> None:
-        """With an environment of its own: no setting of this login or machine changes what is built."""
+        """With an environment of its own: no setting of this login or machine changes what is built. Nice: a training
+        may be running beside it, and compiling takes every core."""
         mark = "%s=%s" % (MARK, self._store)
         environment = [
             mark,
@@ -199,7 +200,7 @@ class _Build:
             "HOME=" + os.path.join(self._building, "home"),
             "TMPDIR=" + os.path.join(self._building, "tmp"),
         ]
-        argv = ["env", "-i", *environment, self._uv, *words, *OFFLINE]
+        argv = ["nice", "-n", "19", "env", "-i", *environment, self._uv, *words, *OFFLINE]
         argv += ["--cache-dir", os.path.join(self._building, "cache")]
         command = {"argv": argv, "timeout_s": limit_s, "environment": {MARK: self._store}}
         result = run_command(command, self._channel.cancelled)
