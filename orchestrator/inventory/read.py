@@ -15,7 +15,7 @@ from orchestrator.inventory import relations, schema
 from orchestrator.inventory.mistakes import Mistake, MistakeError, error_for
 from orchestrator.inventory.model import Caches, Environment, Expected, Host, Inventory, Payload, Target, Topology
 from orchestrator.inventory.wording import mistake_for
-from orchestrator.inventory.yaml_lines import compose
+from orchestrator.inventory.yaml_lines import Mapping, compose
 from orchestrator.inventory.yaml_values import Places, plain_values
 
 
@@ -29,20 +29,33 @@ def read_inventory(text: str, path: Path, home: Path) -> Inventory:
 
 
 def _validated(text: str, file: str) -> schema.InventoryEntry:
+    entry, mistakes = _checked(*compose(text))
+    if entry is None or mistakes:
+        raise error_for(file, text, mistakes)
+    return entry
+
+
+def find_mistakes(text: str) -> tuple[object, Places, list[Mistake], list[Mistake]]:
+    """What is written there, where each value stands, what is wrong with it as YAML, and what as an inventory.
+    Raises MistakeError where the reading ends at once."""
     root, refused = compose(text)
+    values, places, unclear = plain_values(root)
+    of_yaml = [*refused, *unclear]
+    _, found = _checked(root, refused)
+    return values, places, of_yaml, [mistake for mistake in found if mistake not in of_yaml]
+
+
+def _checked(root: Mapping, refused: list[Mistake]) -> tuple[schema.InventoryEntry | None, list[Mistake]]:
     values, places, unclear = plain_values(root)
     mistakes = [*refused, *unclear]
     try:
         entry = schema.InventoryEntry.model_validate(values)
     except ValidationError as error:
         found = [mistake_for(details, places) for details in error.errors(include_url=False)]
-        raise error_for(file, text, [*mistakes, *_not_said_yet(found, mistakes)]) from error
+        return None, [*mistakes, *_not_said_yet(found, mistakes)]
     if not mistakes:
         mistakes = relations.find_mistakes(entry, places)
-    mistakes += _home_of_others(entry, places)
-    if mistakes:
-        raise error_for(file, text, mistakes)
-    return entry
+    return entry, [*mistakes, *_home_of_others(entry, places)]
 
 
 def _not_said_yet(found: list[Mistake], said: list[Mistake]) -> list[Mistake]:

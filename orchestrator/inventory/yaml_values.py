@@ -119,14 +119,15 @@ def _number_or_text(text: str) -> tuple[str | int | float | None, str, str]:
         if len(digits) > 18 and digits[0] != "0":
             return None, "the number is too long", _quoted(text)
         bare = digits.lstrip("0") or "0"
-        octal = f" ({int(digits, 8)})" if set(digits) <= set("01234567") and len(digits) < 19 else ""
+        octal = f"octal ({int(digits, 8)})" if set(digits) <= set("01234567") and len(digits) < 19 else "text"
         return (
             None,
-            f"`{printable(text)}` has a leading zero: some readers take it for octal{octal}",
+            f"`{printable(text)}` has a leading zero: some readers take it for {octal}",
             (f'write {printable(bare)} for the number, or "{printable(text)}" in quotes'),
         )
     if _SEXAGESIMAL.fullmatch(text):
-        return None, f"`{printable(text)}` is a number in base 60 to some readers of YAML", _quoted(text)
+        number = f" ({_base_60(text)})" if len(text) < 40 and "." not in text else ""
+        return None, f"`{printable(text)}` is a number in base 60{number} to some readers of YAML", _quoted(text)
     if _OTHER_BASE.fullmatch(text) or _UNDERSCORES.fullmatch(text):
         return (
             None,
@@ -141,6 +142,13 @@ def _number_or_text(text: str) -> tuple[str | int | float | None, str, str]:
         value = float(text)
         return (value, "", "") if math.isfinite(value) else (None, "the number is too large", _quoted(text))
     return text, "", ""
+
+
+def _base_60(text: str) -> int:
+    number = 0
+    for part in text.lstrip("+-").split(":"):
+        number = number * 60 + int(part)
+    return -number if text.startswith("-") else number
 
 
 def kind_of(value: object) -> str:

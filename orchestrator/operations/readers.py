@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
 from orchestrator.operations.read_failures import read_pct, read_ssh
+from orchestrator.operations.read_inventory import read_inventory_text
 from orchestrator.probes.disk import read_disk
 from orchestrator.probes.gpu_apps import read_apps
 from orchestrator.probes.gpu_csv import read_gpu_csv
@@ -39,6 +40,7 @@ READERS: dict[str, Reader] = {
     "ssh": Reader(read_ssh, "what ssh, or a program around it, says when a connection fails"),
     "pct": Reader(read_pct, "what pct and lxc-attach say when a container cannot be entered or started"),
     "disk": Reader(read_disk, "df, du, and what programs say when they cannot write"),
+    "inventory": Reader(read_inventory_text, "inventory.yaml, or another YAML file, as the strict loader reads it"),
 }
 
 

@@ -26,6 +26,8 @@ CPU_LIMIT_S = 20.0
 MEGABYTE = 1 << 20
 LINEAR = 8.0
 """Four times the input may take this many times as long: 4 when linear, 16 when quadratic."""
+PAUSE_S = 0.25
+"""So much longer is nothing: a busy machine."""
 KEPT_BYTES = 256 * 1024
 STRANGE = [
     *("\0", "\r", "\n", "\r\n", "\t", " ", "\x1b[31m", "\x1b]0;t\x07", "\udcff", "\ufeff", "\u202e", "é", "𝔘"),
@@ -104,7 +106,7 @@ def untrue(target: Target, reading: object, text: str) -> list[str]:
     return wrong
 
 
-_NUMBER = re.compile(r"[0-9][0-9,_.]*(?:[eE][-+]?[0-9]+)?")
+_NUMBER = re.compile(r"\.?[0-9][0-9,_.]*(?:[eE][-+]?[0-9]+)?")
 _CLOCK = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5}):([0-9]{2})(?![0-9:])")
 _FACTORS = [1.0, 0.001, 0.01, *(float(base**power) for base in (1000, 1024) for power in (1, 2, 3, 4, 5))]
 _FACTORS += [1 / 1024, 1 / 1024**2]
@@ -144,7 +146,9 @@ def _numbers(text: str) -> Iterator[float]:
 
 def _bare(text: str) -> str:
     """Without what escaping, wrapping, padding and making it safe for a terminal add or take away, and in one case."""
-    return re.sub(r"\\+[rnt\"']|[\s\"'\\]|\x1b\[[0-9;]*m", "", unquote(unescape(plain_text(text)))).casefold()
+    return re.sub(
+        r"\\+[rnt\"']|[\s\"'\\]|\x1b\[[0-9;]*m", "", unquote(unescape(plain_text(text.replace("\r", ""))))
+    ).casefold()
 
 
 def tokens_of(seeds: Sequence[str]) -> list[str]:
@@ -241,9 +245,9 @@ def slow_repetitions(target: Target, seconds: float, size: int = MEGABYTE, seed:
             break
         tried += 1
         times = {part: _cpu_s(target, (unit * (size // part // len(unit) + 1))[: size // part]) for part in (4, 1)}
-        if times[1] > LINEAR * times[4] + 0.05:
+        if times[1] > LINEAR * times[4] + PAUSE_S:
             again = _cpu_s(target, (unit * (size // len(unit) + 1))[:size])  # once more: the machine may have paused
-            if again > LINEAR * times[4] + 0.05:
+            if again > LINEAR * times[4] + PAUSE_S:
                 slow.append(f"{target.name}: {unit[:200]!r}: {times[4]:.2f} s, four times that takes {again:.2f} s")
     return tried, slow
 

@@ -19,6 +19,7 @@ _OWN: dict[str, set[str]] = {
     "nvml": {"code", "count"},
     "ssh": {"times"},
     "pct": {"times"},
+    "inventory": {"line", "column", "path"},
     "disk": {"samples", "per_sample_bytes", "samples_left", "times"},
 }
 """Kind -> fields whose words are the reader's own, besides `kind`. A kind that is not named here: of its values, only

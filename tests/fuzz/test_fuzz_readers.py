@@ -38,7 +38,7 @@ def _raises(text):
 
 
 def _quadratic(text):
-    until = time.process_time() + (len(text) / SIZE) ** 2 * 0.2
+    until = time.process_time() + (len(text) / SIZE) ** 2 * 0.8
     while time.process_time() < until:
         pass
 
