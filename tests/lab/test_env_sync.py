@@ -120,6 +120,31 @@ def test_sync_switch_and_roll_back(made: Environments) -> None:
     assert made.trains_with() == f"2.0 {new}-2"
 
 
+def test_purposes_stand_side_by_side(made: Environments) -> None:
+    place = made.place
+    datagen = place.folder / "datagen.txt"
+    datagen.write_text(lock_line(made.wheel("gamma", "5.0")))
+    locks = {"train": {"lock": str(made.lock)}, "datagen": {"lock": str(datagen)}}
+    place.write(command=["python", "train.py"], environments=locks, environment="train")
+    text = made.sync()
+    assert "train: environment" in text and "datagen: environment" in text
+    current = json.loads(far(place, "cat", f"{made.store}/current.json"))
+    assert made.trains_with() == f"1.0 {current['train']['id']}"
+    python = f"{made.store}/{current['datagen']['id']}/bin/python"
+    assert far(place, python, "-c", "import gamma; print(gamma.VERSION)") == "5.0\n"
+    assert (
+        far(place, python, "-c", "import alpha") == "" == far(place, python, "-c", "import beta; print(beta.VERSION)")
+    )
+
+    # The same lock for both is the same environment, built once.
+    made.say(made.wheel("alpha", "3.0"))
+    datagen.write_text(made.lock.read_text())
+    made.sync()
+    current = json.loads(far(place, "cat", f"{made.store}/current.json"))
+    assert current["train"]["id"] == current["datagen"]["id"]
+    assert "datagen, train" in place.ok("env", "list")
+
+
 def test_what_is_in_use_stays_and_the_rest_goes(made: Environments) -> None:
     place = made.place
     made.sync()
