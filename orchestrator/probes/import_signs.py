@@ -74,6 +74,11 @@ def library_missing(said: dict[str, str], cuda: int | None) -> Judgement:
         meaning = f"{library} is missing: the system's package {known.package} provides it"
         return Judgement("library_missing", meaning, f"apt-get install {known.package}", known.package)
     meaning = f"{library} is missing: {known.package} provides it and is not installed, not whole, or not on the path"
+    if cuda is not None and known.cuda_major not in (None, cuda):
+        meaning = f"{library}, of {known.package}, is missing: who loads it is built for CUDA {known.cuda_major}"
+        meaning += f", and the torch here for CUDA {cuda}"
+        way_out = f"install a build for CUDA {cuda} of what loads it, or a torch for CUDA {known.cuda_major}"
+        return Judgement("library_missing", meaning, way_out, known.package)
     return Judgement("library_missing", meaning, _install(known.package, known.cuda_major or cuda), known.package)
 
 
@@ -98,6 +103,11 @@ def undefined_symbol(said: dict[str, str], cuda: int | None) -> Judgement:
             way_out += f", or install {package} in the version that torch requires"
         return Judgement("older_library_first", meaning, way_out, package, library)
     if is_torch_symbol(symbol):
+        stem = re.split(r"[.-]", file.rsplit("/", 1)[-1])[0]
+        if owner is None and not re.match(r"lib(?:torch|c10)|_C$|$", stem):
+            owner = package_of_module(stem)
+        elif owner is None and stem == "_C" and file.count("/"):
+            owner = package_of_module(file.rsplit("/", 2)[-2])  # /workspace/vllm/_C.abi3.so
         if owner in (None, "torch"):
             meaning = f"{by} wants {readable(symbol)}: libraries of two builds of torch are mixed"
             way_out = "install torch again, and unset LD_LIBRARY_PATH"

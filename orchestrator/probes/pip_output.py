@@ -31,7 +31,7 @@ def read_pip_output(text: str) -> PipOutput:
     reading = PipReading()
     documents = list(_documents(text, reading))
     rows = [row for row in rows_of(text) if not any(span.start <= row.span.start < span.end for span in documents)]
-    rows = [_bare(row, in_export) for row, in_export in zip(rows, _exported(rows), strict=True)]
+    rows = [_bare(row, in_export) for row, in_export in zip(rows, _exported(rows, text), strict=True)]
     table = Table()
     shown: dict[str, Row] = {}
     for at, row in enumerate(rows):
@@ -80,12 +80,18 @@ def _of_an_index(rows: list[Row], at: int, reading: PipReading) -> bool:
     return True
 
 
+_CHANGES = re.compile(r"[+~] \S+==|(?:Uninstalled|Installed|Would (?:uninstall|install)) \d+ package")
+_QUOTED = re.compile(r"(?:> )+")
 _COLLECTED = re.compile(r"\[(?:pip\d*|conda|uv)\] +")
 """torch.utils.collect_env says so before each package."""
 
 
-def _exported(rows: list[Row]) -> Iterator[bool]:
-    """Which rows are of `conda env export`: a list under `dependencies:`, where a dash removes nothing."""
+def _exported(rows: list[Row], text: str) -> Iterator[bool]:
+    """In which rows a dash is a list's and removes nothing: `conda env export` has them under `dependencies:`, and
+    others where nothing says that something was installed. uv puts one blank before its dash."""
+    if not any(_CHANGES.match(row.text) or text[row.span.start - 2 : row.span.start] == "\n " for row in rows):
+        yield from (True for _ in rows)
+        return
     inside = False
     for row in rows:
         if row.text == "dependencies:":
@@ -96,7 +102,8 @@ def _exported(rows: list[Row]) -> Iterator[bool]:
 
 
 def _bare(row: Row, in_export: bool) -> Row:
-    match = re.match(r"- +", row.text) if in_export else _COLLECTED.match(row.text)
+    match = (re.match(r"- +(?=\S+=)", row.text) if in_export else None) or _COLLECTED.match(row.text)
+    match = match or _QUOTED.match(row.text)
     at = row.piece.text.find(match[0]) if match else -1
     if match is None or at < 0:
         return row
