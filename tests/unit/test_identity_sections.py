@@ -217,7 +217,7 @@ def test_what_was_edited_in_a_release(tmp_path: Path) -> None:
     assert release_facts.edited(str(tmp_path)) is None, "it is no release"
 
 
-def test_whether_files_are_as_expected(tmp_path: Path) -> None:
+def test_whether_files_are_as_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.py").write_text("a")
     other = tmp_path / "elsewhere.py"
     other.write_text("b")
@@ -227,6 +227,8 @@ def test_whether_files_are_as_expected(tmp_path: Path) -> None:
         str(other): {"found": sha256(b"b"), "as_expected": False},
         "no.py": {"found": "missing", "as_expected": False},
     }
+    monkeypatch.chdir(tmp_path)
+    assert release_facts.expected_files("", {"a.py": "md5:x"}) == {"a.py": {"found": "missing", "as_expected": False}}
 
 
 def test_contents_are_kept_and_found_again_by_their_hash(tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def expected_files(release: str, expected: Dict[str, Any], check: Check = lambda
         path = os.path.join(release, name)  # an absolute one stays what it is
         algorithm, _, digest = str(wanted).partition(":")
         try:
+            if not os.path.isabs(path):
+                raise FileNotFoundError(path)  # there is no release that it could be in
             hashes = hashes_of(path, {"sha256", algorithm}, check)
         except (FileNotFoundError, NotADirectoryError):
             told[name] = {"found": MISSING, "as_expected": False}
