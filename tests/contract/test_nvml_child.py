@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.agent.far import nvml_child
 from orchestrator.agent.far.gpus import nodes
-from orchestrator.agent.far.nvml_child import Child, NvmlChild, ask_once
+from orchestrator.agent.far.nvml_child import Child, NvmlChild, ask_once, is_findable
 from tests.nvml_double import NvmlDouble
 from tests.waiting import eventually
 
@@ -148,13 +148,38 @@ def test_lines_that_are_none_and_a_child_of_another_mind_are_survived(monkeypatc
         "os.write(1, b': 0}]}\\n')\ntime.sleep(60)\n"
     )
     monkeypatch.setattr(nvml_child, "sources", lambda: {"nvml.py": script.encode()})
-    following = follow(None)
+    following = follow("any")
     assert eventually(lambda: following.word()["told"], "an answer")["gpus"] == [{"index": 0}]
 
 
 def test_a_library_that_is_not_nvmls_is_refused_with_its_code():
     word, fall_back = ask_once(20.0, threading.Event(), "libc.so.6")
     assert (word["failed"]["call"], word["failed"]["code"], fall_back) == ("nvmlInit_v2", 13, False)
+
+
+def test_no_process_is_started_for_a_library_that_the_loader_cannot_find(tmp_path, monkeypatch):
+    assert is_findable(str(tmp_path)), "not known: it may be there"
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/ld.so.cache").write_bytes(b"glibc-ld.so.cache1.1 libc.so.6")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    assert not is_findable(str(tmp_path))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/libnvidia-ml.so.1").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}/nothing:{tmp_path}/own")
+    assert is_findable(str(tmp_path))
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    (tmp_path / "usr/lib/x86_64-linux-gnu").mkdir(parents=True)
+    (tmp_path / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1").touch()
+    assert is_findable(str(tmp_path))
+    (tmp_path / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1").unlink()
+    (tmp_path / "etc/ld.so.cache").write_bytes(b"...libnvidia-ml.so.1\0/usr/local/nvidia/lib64/libnvidia-ml.so.1")
+    assert is_findable(str(tmp_path))
+    monkeypatch.setattr(nvml_child, "is_findable", lambda: False)
+    monkeypatch.setattr(nvml_child, "Child", lambda words: pytest.fail(f"started {words}"))
+    assert ask_once(5.0, threading.Event()) == ({"told": None, "age_s": None, "failed": None, "error": None}, True)
+    following = NvmlChild(1.0)
+    following.start()
+    eventually(lambda: following.is_missing and not following._thread.is_alive(), "it is not tried")
 
 
 def test_what_the_bus_and_dev_show(tmp_path):

@@ -8,6 +8,7 @@ driver holds it) is waited for, never joined by a second one.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import select
@@ -36,8 +37,25 @@ BOOT = (
     "exec(compile(b,'<orch>/nvml.py','exec'),{'__name__':'__main__'})"
 )
 NO_LIBRARY = "dlopen"
+LIBRARY = "libnvidia-ml.so.1"
+LOADER_FOLDERS = ("lib", "usr/lib", "lib64", "usr/lib64")
 
 Record = Dict[str, Any]
+
+
+def is_findable(root: str = "/") -> bool:
+    """Whether the loader can find NVML's library: no process need be started to be told that it cannot. Where that
+    is not known, it may."""
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    folders += [os.path.join(root, folder) for folder in LOADER_FOLDERS]
+    folders += glob.glob(os.path.join(root, "usr/lib/*-linux-gnu*")) + glob.glob(os.path.join(root, "lib/*-linux-gnu*"))
+    if any(os.path.exists(os.path.join(folder, LIBRARY)) for folder in folders):
+        return True
+    try:
+        with open(os.path.join(root, "etc/ld.so.cache"), "rb") as stream:
+            return LIBRARY.encode("ascii") in stream.read()
+    except OSError:
+        return True
 
 
 class Child:
@@ -128,6 +146,7 @@ class NvmlChild:
         self._silent_s = max(SILENT_S, SILENT_LOOKS * interval_s)
         self._clock = clock
         self._answers = Answers(clock)
+        self._is_findable = library is not None or is_findable()
         self._error: str | None = None
         self._futile = 0
         self._began = clock()
@@ -146,7 +165,7 @@ class NvmlChild:
         """There is no such library here, or none that can be used."""
         answers = self._answers
         silent = answers.told is None and answers.failed is None
-        return answers.has_no_library or (silent and self._futile >= FUTILE_STARTS)
+        return not self._is_findable or answers.has_no_library or (silent and self._futile >= FUTILE_STARTS)
 
     def word(self) -> Record:
         """{told, age_s, failed, error}: the last answer and how old it is; NVML's own words on why there is no newer
@@ -159,7 +178,7 @@ class NvmlChild:
 
     def _work(self) -> None:
         pause_s = FIRST_PAUSE_S
-        while not self._ending.is_set():
+        while not self._ending.is_set() and self._is_findable:
             before = self._answers.told_at
             self._follow()
             if self.is_missing:
@@ -201,6 +220,8 @@ def words_of(interval_s: float, library: str | None) -> List[str]:
 def ask_once(timeout_s: float, cancelled: threading.Event, library: str | None = None) -> Tuple[Record, bool]:
     """The word of one look, as `NvmlChild.word` tells it, and whether NVML is missing here or crashed."""
     answers = Answers(time.monotonic)
+    if library is None and not is_findable():
+        return answers.word(None), True
     until = time.monotonic() + timeout_s
     try:
         child = Child([*words_of(1.0, library), "--count", "1"])
