@@ -28,6 +28,7 @@ def test_each_step_is_one_point_and_a_long_watch_stays_small() -> None:
     points = trend.loss.points
     assert len(points) < POINTS and points[0].step == 1 and sum(point.count for point in points) == 1000
     assert math.isclose(sum(point.total for point in points), sum(1 / step for step in range(1, 1001)))
+    assert len({point.count for point in points[:-1]}) == 1, "each stands for as many steps"
     means = [point.mean for point in points]
     assert means == sorted(means, reverse=True)
     assert sparkline(means, 10)[-1] == BARS[0] and len(sparkline(means, 10)) == 10
