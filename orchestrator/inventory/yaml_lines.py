@@ -85,6 +85,10 @@ def _refuse_other_formats(text: str) -> None:
 def _refuse_tabs(text: str) -> None:
     for number, line in enumerate(text.split("\n"), start=1):
         indentation = line[: len(line) - len(line.lstrip())]
+        odd = next((character for character in indentation if character not in " \t\r"), None)
+        if odd is not None and line.strip():
+            said = f"the blank {odd!r} in the indentation is no space"
+            raise MistakeError(Position(number, indentation.index(odd) + 1), "", said, "use spaces")
         if "\t" in indentation and line.strip():
             raise MistakeError(
                 Position(number, indentation.index("\t") + 1), "", "a tab character in the indentation", "use spaces"

@@ -19,6 +19,7 @@ from orchestrator.probes.spans import Located, Piece, Span, Value, said_lines
 # What a sentence of the loader is about; the first that is found.
 _KINDS = (
     ("tab_indentation", "a tab character"),
+    ("odd_indentation", "in the indentation is no space"),
     ("leading_zero", "has a leading zero"),
     ("base_60", "in base 60"),
     ("decimal_mode", "not the file mode"),
@@ -96,6 +97,16 @@ class _Lines:
         if position.line > len(self._starts):
             return None
         at = self._starts[position.line - 1] + position.column - 1
+        return self._token(at)
+
+    def value(self, position: Position) -> Piece | None:
+        """Behind its tag or anchor."""
+        found = self.word(position)
+        while found is not None and found.text[0] in "!&":
+            found = self._token(found.span.end - self._begin)
+        return found
+
+    def _token(self, at: int) -> Piece | None:
         found = _TOKEN.search(self._text, at)
         return None if found is None else Piece(found[0].rstrip(":") or found[0], self._begin + found.start())
 
@@ -135,7 +146,7 @@ def _leaves(values: object, places: Places, lines: _Lines) -> Iterator[tuple[str
                 yield from walk(inner, (*path, index))
         else:
             position = places.values.get(path)
-            word = None if position is None else lines.word(position)
+            word = None if position is None else lines.value(position)
             if word is not None and word.text and (value is None or isinstance(value, str | int | float | bool)):
                 yield dotted(path), Value(value, _span(word, value, lines))
 

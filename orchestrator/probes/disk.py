@@ -23,7 +23,8 @@ FULL_BY_NATURE = {"squashfs", "iso9660", "erofs", "udf", "cramfs", "romfs"}
 _SIZE = r"[0-9]{1,20}(?:[.,][0-9]{1,3})?(?:[KMGTPEZ](?:i?B)?|B)?"
 _ROW = re.compile(
     rf"(?:(?P<device>\S.{{0,500}}?)\s+)?(?:(?P<type>[A-Za-z][\w.-]{{0,30}})\s+)?(?P<total>{_SIZE}|-)\s+(?P<used>-?{_SIZE}|-)\s+"
-    rf"(?P<available>-?{_SIZE}|-)\s+(?P<percent>[0-9]{{1,3}} ?%|-)\s+(?P<mount>\S.*)"
+    rf"(?P<available>-?{_SIZE}|-)\s+(?P<percent>[0-9]{{1,3}} ?%|-)\s+"
+    r"(?:(?P<iused>[0-9]{1,15})\s+(?P<ifree>[0-9]{1,15})\s+(?P<ipercent>[0-9]{1,3}%|-)\s+)?(?P<mount>\S.*)"
 )
 _HEADER = re.compile(
     r"(?:Filesystem|Dateisystem|Sys\. de fichiers|S\.ficheros|文件系统|ファイルシス)\s+(?P<columns>.*)"
@@ -194,6 +195,11 @@ def _filesystem(line: Piece, row: re.Match[str], columns: _Columns, name: Piece 
         put(field_name, _size(row[group], 1 if prefix else columns.block_bytes), group)
     percent = row["percent"].rstrip("% ")
     put(f"{prefix}used_percent", int(percent) if percent.isdecimal() else None, "percent")
+    for field_name, group in (("inodes_used", "iused"), ("inodes_free", "ifree")):
+        if row[group]:  # df of macOS and the BSDs tells both in one row
+            put(field_name, int(row[group]), group)
+    if row["ipercent"] and row["ipercent"] != "-":
+        put("inodes_used_percent", int(row["ipercent"][:-1]), "ipercent")
     if prefix and row["percent"] == "-" and values["inodes_total"] == 0:
         values["inodes_total"] = None
     snap = str(values["device"] or "").startswith("/dev/loop") and values["mount"].startswith(

@@ -34,6 +34,7 @@ WAYS_OUT = {
     "gpu_unreadable": f"{_KERNEL_LOG}; then {RESET}",
     "gpu_needs_reset": RESET,
     "gpu_init_failed": f"{_KERNEL_LOG}; then {RESET}",
+    "pcie_error": "check the slot, riser and power of the GPU; if it is corrected by itself and rare, watch it",
     "inforom_corrupted": "the GPU works on; have it looked at by its vendor",
     "no_devices": "check what the container was given: ls /dev/nvidia*; on the host: lspci | grep -i nvidia",
     "bad_query_field": "leave that field out, or ask a newer driver",
@@ -93,6 +94,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
     (
         "no_permission",
         r"Failed to initialize NVML: Insufficient Permissions|NVMLError_NoPermission|"
+        r"failed because you do not have suf\w{2,8}ent permissions|"
         r"(?P<device>/dev/nvidia[\w-]{0,20})'?: (?:Operation not permitted|Permission denied)",
     ),
     ("devices_taken_away", r"Failed to initialize NVML: Unknown Error|NVMLError_Unknown"),
@@ -101,6 +103,8 @@ _SIGNS: tuple[tuple[str, str], ...] = (
         "nvidia_smi_missing",
         r"nvidia-smi'?: (?:command )?not found|nvidia-smi is not installed|\"nvidia-smi\": executable",
     ),
+    ("pcie_error", rf"nvidia {_BUS}: (?:AER: )?PCIe Bus Error: severity=(?P<severity>[\w ()-]{{1,40}})"),
+    ("nvml_failed", r"NVML_SUCCESS == \w{1,20}[^\n]{0,20}INTERNAL ASSERT FAILED"),
     ("nvml_failed", r"NVML[^\n]{0,60}?\((?P<code>[0-9]{1,3})\)(?:: ?(?P<reason>[^\n]{1,80}))?"),
     ("nvml_failed", r"NVML[^\n]{0,40}\b(?:error|code|ret(?:urn)?)[ :=]{1,3}(?P<code>[0-9]{1,3})\b"),
     (

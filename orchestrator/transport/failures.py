@@ -112,9 +112,9 @@ _DETAILS = tuple(
     )
 )
 _SUBJECTS = re.compile(
-    r"Received disconnect from (?P<host>[^\s:]{1,255}|\S{1,255}?)(?: port (?P<port>\d+))?:|"
+    r"Received disconnect from (?P<host>\S{1,255}?)(?: port (?P<port>\d+):|: )\d+:|"
     r"(?:[Cc]onnection (?:reset|closed|refused)|Disconnected) (?:by|from) "
-    r"(?:(?:authenticating|invalid) user \S{1,80} )?(?P<host2>[^\s:]{1,255}) port (?P<port2>\d+)|"
+    r"(?:(?:authenticating|invalid) user \S{1,80} )?(?P<host2>\S{1,255}) port (?P<port2>\d+)|"
     r"connect to (?:host|address) (?P<host3>\S{1,255}) port (?P<port3>\d+)|"
     r"resolve hostname (?P<host4>[^:\s]{1,255})|"
     r"(?P<user>[\w.-]{1,64})@(?P<host5>[\w.:-]{1,255}): Permission denied|"
