@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from orchestrator.probes.finding import Finding, finding_at
-from orchestrator.probes.spans import Piece, Span, Value
+from orchestrator.probes.spans import Piece, Span, Value, said_lines
+from orchestrator.probes.text import one_line
 
 MAX_LINE = 4096
 MAX_TROUBLES = 200
@@ -191,6 +192,12 @@ def troubles_in(lines: Iterable[Piece]) -> tuple[Finding, ...]:
             lacks = trouble.kind == "gpu_fell_off_the_bus" and "bus" not in trouble.named
             found.append(_with(trouble, {"bus": gpu}) if lacks and gpu is not None else trouble)
     return with_details(found, details)
+
+
+def with_way_out(said: str) -> str:
+    """On one line, for a status: what was said and, where it is a known trouble, what helps."""
+    troubles = troubles_in(said_lines(said))
+    return f"{one_line(said)}: {troubles[0].way_out}" if troubles else one_line(said)
 
 
 def _said_before(trouble: Finding, before: Iterable[Finding]) -> bool:

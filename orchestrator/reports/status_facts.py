@@ -18,6 +18,7 @@ from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.gpu_roles import gpu_roles
+from orchestrator.probes.gpu_trouble import with_way_out
 from orchestrator.probes.nvml import failure_text, parse_nodes, parse_nvml, warnings
 from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.throughput import Throughput, merge, read_tail
@@ -109,15 +110,17 @@ def _smi_answer(smi: Mapping[str, Any], age_s: float | None) -> GpuWord:
     if "exit_code" not in smi:
         rows, said = "\n".join(as_strs(smi.get("rows"))), as_str(smi.get("error"))
         gpus = parse_gpu_csv(rows).gpus if rows else None
-        return GpuWord(gpus, None if said is None else one_line(said), age_s, SMI)
+        return GpuWord(gpus, None if said is None else with_way_out(said), age_s, SMI)
     if smi["exit_code"] == 0:
-        return GpuWord(parse_gpu_csv(smi["stdout"]).gpus, None, 0.0, SMI)
+        answer = parse_gpu_csv(smi["stdout"])
+        error = with_way_out("\n".join(answer.rejected)) if answer.rejected else None
+        return GpuWord(answer.gpus, error, 0.0, SMI)
     if smi["timed_out"]:
         return GpuWord(None, f"nvidia-smi did not answer within {smi['wall_s']:.0f} s", None, SMI)
     if smi["exit_code"] == 127:
         return GpuWord(None, "nvidia-smi is not installed", None, SMI)
     said = smi["stderr"] or smi["stdout"] or f"nvidia-smi: exit code {smi['exit_code']}"
-    return GpuWord(None, one_line(said), None, SMI)
+    return GpuWord(None, with_way_out(said), None, SMI)
 
 
 def _cache(stats: object, now_s: float | None) -> CacheFact | None:

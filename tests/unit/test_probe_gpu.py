@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.gpu_csv import parse_gpu_csv
+from orchestrator.reports.status_facts import gpu_answer
 
 
 def test_rows():
@@ -77,3 +78,28 @@ def test_what_is_no_row_is_rejected_and_kept(line):
 @given(st.text(max_size=200))
 def test_any_text_is_survived(text):
     parse_gpu_csv(text)
+
+
+LOST = "Unable to determine the device handle for GPU 0000:0B:00.0: GPU is lost.  Reboot the system to recover this GPU"
+
+
+@pytest.mark.parametrize(
+    ("smi", "count", "words"),
+    [
+        (
+            {"rows": [], "error": "No devices were found"},
+            None,
+            "No devices were found: check what the container was given",
+        ),
+        (
+            {"exit_code": 0, "stdout": f"0, A, 9, 1, 2\n{LOST}\n"},
+            1,
+            "GPU is lost. Reboot the system to recover this GPU: drain",
+        ),
+        ({"exit_code": 9, "timed_out": False, "stdout": "Unknown words\n", "stderr": ""}, None, "Unknown words"),
+    ],
+)
+def test_status_says_what_helps_beside_what_nvidia_smi_says(smi, count, words):
+    word = gpu_answer({"smi": smi})
+    assert (None if word.gpus is None else len(word.gpus)) == count
+    assert word.error is not None and words in word.error
