@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
@@ -16,6 +17,9 @@ from orchestrator.probes.environment_finding import ERROR, NOTE, WARNING, Enviro
 from orchestrator.probes.pip_facts import whole_name
 
 SHOWN = 8
+REBUILD = "orch env sync --rebuild"
+_REBUILT = {"extra", "missing", "version", "another_build", "editable", "changed", "gone", "twice", "half_removed"}
+"""What orch made is not repaired: it is made once more, beside the one that is there."""
 _ORDER = {ERROR: 0, WARNING: 1, NOTE: 2}
 
 
@@ -39,6 +43,8 @@ def find_wrong(facts: EnvironmentFacts, expected: Expectation | None) -> tuple[E
     found += _changed_files(facts)
     found += _platform(facts)
     found += _not_looked_at(facts)
+    if expected is not None and expected.kind == "lock":
+        found = [replace(one, way_out=REBUILD) if one.kind in _REBUILT else one for one in found]
     return tuple(sorted(found, key=lambda finding: _ORDER[finding.severity]))
 
 

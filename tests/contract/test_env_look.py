@@ -67,6 +67,8 @@ def test_what_was_installed_by_hand_is_named(venv):
     assert list(found) == ["extra sglang"] and found["extra sglang"].severity == ERROR
     assert found["extra sglang"].way_out == f"{venv.python} -m pip uninstall -y sglang"
     assert list(venv.wrong(expected, mode="names")) == ["extra sglang"]
+    packages = {key: wanted.version for key, wanted in expected.packages.items()}
+    assert venv.wrong(expectation_of_lock("its lock", packages))["extra sglang"].way_out == "orch env sync --rebuild"
 
 
 def test_a_removed_package_and_another_version(venv):

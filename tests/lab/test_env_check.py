@@ -68,7 +68,7 @@ def test_a_package_installed_by_hand_is_named_and_the_launch_refuses_or_warns(pl
     ]
     refused = place.orch("launch")
     assert refused.returncode == 10 and "sglang 0.5.1 is installed" in said(refused), said(refused)
-    assert f"uv pip uninstall --python {prefix}/bin/python sglang" in said(refused)
+    assert "orch env sync --rebuild" in said(refused)
     assert "orch env sync --rebuild" in said(refused) and "orch env sync --rebuild" in said(checked)
 
     write(place, "warn", environments=environments)
@@ -76,6 +76,11 @@ def test_a_package_installed_by_hand_is_named_and_the_launch_refuses_or_warns(pl
     write(place, "off", environments=environments)
     silent = place.orch("launch", "--wait", "end")
     assert silent.returncode == 0 and "sglang" not in said(silent)
+
+    write(place, "refuse", environments=environments)
+    place.ok("env", "sync", "--rebuild", "--wheels", str(wheels))
+    assert "passes" in place.ok("env", "check")
+    place.ok("launch", "--wait", "end")
 
 
 @pytest.mark.lab
