@@ -81,7 +81,7 @@ def cache_of(record: object) -> CompileCache | None:
 def _runtime(runtime: Raw | None) -> Facts:
     compiler = as_mapping((runtime or {}).get("compiler_settings"))
     found: dict[str, Values | None] = {
-        f"compiler:{module}": {f"{module}.{name}": value for name, value in _json_values(settings).items()}
+        f"compiler:{module}": {f"{module}.{name}": _of_no_run(_json(value)) for name, value in settings.items()}
         if isinstance(settings := compiler.get(module), dict)
         else None
         for module in COMPILER
@@ -234,8 +234,15 @@ def _counted(models: list[str | None]) -> str | None:
 
 
 def _place(text: str) -> str:
-    """Without the line, which moves with every edit above it, and the release's name."""
-    return re.sub(r":\d+$", "", re.sub(r"\S*/releases/[0-9a-f]{64}/", "", text))
+    """Without the line, which moves with every edit above it."""
+    return re.sub(r":\d+$", "", _of_no_run(text))
+
+
+def _of_no_run(text: str) -> str:
+    """Without what is another in each run, release or environment: their names, and addresses of objects."""
+    text = re.sub(r"[^\s'\"]*/releases/[0-9a-f]{64}/", "", text)
+    text = re.sub(r"[^\s'\"]*/envs/[^/\s]+/", "{environment}/", text)
+    return re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"/runs/\d{8}-\d{6}-[0-9a-f]+", "/runs/{run}", text))
 
 
 def _json_values(value: object) -> Values:

@@ -207,6 +207,27 @@ def test_the_likeliest_cause_comes_first_however_many_others_there_are() -> None
     assert "  p29 1 added" in lines
 
 
+def test_what_is_another_in_every_run_is_no_difference() -> None:
+    def runtime(number: int) -> dict[str, Any]:
+        release, run = str(number) * 64, f"/root/orch/runs/2026112{number}-141500-a1b{number}"
+        return {
+            "replaced_functions": {
+                "torch:x": f"/root/orch/releases/{release}/fx_guard.py:{number}",
+                "torch:y": f"/root/orch/envs/{number}abc/lib/python3.12/site-packages/z.py:{number}",
+            },
+            "compiler_settings": {
+                "torch._dynamo.config": {"hook": f"<function f at 0x7f{number}0>", "debug_dir_root": f"{run}/debug"}
+            },
+        }
+
+    assert diff(fingerprint(), fingerprint(), runtime(1), runtime(2)).equal
+    found = diff(fingerprint(), fingerprint(), runtime(1), {**runtime(2), "replaced_functions": {}})
+    assert [(one.kind, one.name, one.a) for one in found.differences] == [
+        ("replaced", "torch:x", "fx_guard.py"),
+        ("replaced", "torch:y", "{environment}/lib/python3.12/site-packages/z.py"),
+    ]
+
+
 def folder(size: int | None, *, exists: bool = True, complete: bool = True) -> CompileCache:
     one = CacheFolder("TRITON", "/t", exists, size, 4 if exists else None, None, None, complete, 0)
     return CompileCache((one,))
