@@ -314,6 +314,14 @@ def test_a_python_that_is_none_is_asked_or_refused(tmp_path):
         env_look.env_look({"python": str(odd), "mode": "names"}, b"", Channel(1, lambda h, b: None))
 
 
+def test_the_python_that_it_was_made_with_may_be_gone(venv):
+    (venv.prefix / "pyvenv.cfg").write_text(
+        f"home = /nowhere\nversion = {venv.version}\ninclude-system-site-packages = true\n"
+    )
+    facts = venv.look("names")
+    assert facts.system_site and facts.sites == (str(venv.site),)
+
+
 def test_an_interpreter_without_pyvenv_cfg_is_asked(venv):
     (venv.prefix / "pyvenv.cfg").unlink()
     facts = venv.look("names")

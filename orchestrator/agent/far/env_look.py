@@ -129,7 +129,10 @@ def _venv(path: str, prefix: str, config: Dict[str, str]) -> Facts:
     system_site = config.get("include-system-site-packages", "false").lower() == "true"
     system: List[str] = []
     if system_site:
-        system = [folder for folder in _asked(os.path.join(config.get("home", ""), "python3"))["site_folders"]]
+        try:
+            system = list(_asked(os.path.join(config.get("home", ""), "python3"))["site_folders"])
+        except OpError:
+            system = []  # the Python that it was made with is gone: preflight finds that it does not start
     return {
         "path": path,
         "version": match.group(0),
