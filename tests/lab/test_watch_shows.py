@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,3 +142,8 @@ def test_several_targets_have_a_row_each_and_one_that_is_gone_hides_no_other(pla
         assert "ct9" in shell.history().partition("orch status --watch")[2], "the last table stays"
     finally:
         shell.close()
+    head = 'set -o pipefail; timeout -s INT 20 "$@" | head -n 3'
+    argv = ["bash", "-c", head, "bash", *place.argv("status", "--watch", "--json", "all")]
+    done = place.lab.run(argv, cwd=place.folder, env=place.environment())
+    assert [json.loads(line)["target"] for line in done.stdout.splitlines()] == ["ct200"] * 3
+    assert b"ct9:" in done.stderr and b"refused" in done.stderr and done.stderr.count(b"ct9:") == 1

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.watch_display import ENTER, LEAVE, QUIET_S, Display, Lines, Screen, open_display
+from orchestrator.cli import watch_display
+from orchestrator.cli.watch_display import ENTER, LEAVE, QUIET_S, Display, Lines, Screen, TableScreen, open_display
 from orchestrator.reports.status import StatusReport
+from orchestrator.reports.watch_table import Watched
 from tests.unit.test_watch_frame import FAILED, REPORT, TRACEBACK
 
 
@@ -122,3 +124,27 @@ def test_a_terminal_that_cannot_draw_gets_lines(monkeypatch: pytest.MonkeyPatch)
     assert kind(monkeypatch, terminal=True, term="dumb") is Lines
     assert kind(monkeypatch, terminal=True, term=None) is Lines
     assert kind(monkeypatch, terminal=False, term="xterm") is Lines
+
+
+async def test_a_table_is_drawn_a_few_times_a_second_however_much_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_display, "TABLE_EVERY_S", 0.05)
+    terminal = Terminal()
+    watched = [Watched("ct200"), Watched("ct201")]
+    table = TableScreen(watched, terminal, lambda: (120, 24), coloured=False)
+    with table:
+        watched[0].take(REPORT)
+        table.changed()
+        first = terminal.said()
+        assert first.startswith(ENTER) and "120/700" in first and "connecting" in first
+        assert REPORT.throughput is not None
+        for step in range(121, 171):
+            watched[0].take(replace(REPORT, throughput=replace(REPORT.throughput, step=step)))
+            table.changed()
+        assert terminal.said() == "", "not yet"
+        await asyncio.sleep(0.2)
+        drawn = terminal.said()
+        assert drawn.count("\x1b[H") == 1 and "170/700" in drawn
+        watched[1].error = "ct201: the connection was refused"
+        table.changed()
+    left = terminal.said()
+    assert LEAVE in left and "ct201: the connection was ref" in left, "what was not drawn yet is there"

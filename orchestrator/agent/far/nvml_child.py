@@ -27,7 +27,8 @@ SILENT_S = 10.0
 SILENT_LOOKS = 5
 """It hangs: nothing for so many looks, and for so long."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-HELD_S = 60.0
+LAST_MOMENT_S = 2.0
+"""Between the end of a process's output and its own."""
 FUTILE_STARTS = 3
 """After so many that ended without one answer it is as good as missing."""
 KEPT_BYTES = 4 * 1024 * 1024
@@ -72,6 +73,8 @@ class Child:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         self._pending = b""
+        self._is_silent = False
+        """Its output has ended."""
         with contextlib.suppress(OSError):
             self._process.stdin.write(source)
 
@@ -82,21 +85,26 @@ class Child:
             return []
         data = os.read(self._output, 1 << 18)
         if not data:
+            self._is_silent = True
             return None
         *lines, self._pending = (self._pending + data).split(b"\n")
         self._pending = self._pending[-KEPT_BYTES:]
         return lines
 
-    def bury(self, held_s: float, ending: threading.Event) -> str:
-        """Kill it if it lives; how it ended. One that the driver holds is waited for, for held_s."""
+    def bury(self, held_s: float | None, ending: threading.Event) -> str:
+        """Kill it if it lives; how it ended. One that the driver holds is waited for, for held_s (None: till the end),
+        so that there is never a second one beside it."""
         # Not reaped yet, so the number is still its own.
         ended = self._process.poll()
+        if ended is None and self._is_silent:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                ended = self._process.wait(LAST_MOMENT_S)
         if ended is None:
             self._process.send_signal(signal.SIGKILL)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
-        until = time.monotonic() + held_s
+        until = float("inf") if held_s is None else time.monotonic() + held_s
         while self._process.poll() is None and time.monotonic() < until and not ending.wait(0.05):
             pass
         if ended is not None and ended < 0:
@@ -148,6 +156,7 @@ class NvmlChild:
         self._answers = Answers(clock)
         self._is_findable = library is not None or is_findable()
         self._error: str | None = None
+        self._hangs = False
         self._futile = 0
         self._began = clock()
         self._ending = threading.Event()
@@ -172,7 +181,7 @@ class NvmlChild:
         one ({call, code, text, ...}); ours, where it hangs or has crashed."""
         error = self._error
         silent_s = self._clock() - (self._answers.told_at or self._began)
-        if error is None and self._answers.failed is None and silent_s > self._silent_s:
+        if self._hangs or (error is None and self._answers.failed is None and silent_s > self._silent_s):
             error = "NVML has not answered for %d s" % silent_s
         return self._answers.word(error)
 
@@ -202,12 +211,11 @@ class NvmlChild:
                     break
                 for line in lines:
                     heard, answered = self._clock(), self._answers.take(line) or answered
-                    self._error = None
+                    self._error, self._hangs = None, False
                 hung = self._clock() - heard > (self._silent_s if answered else max(FIRST_ANSWER_S, self._silent_s))
-            if hung:
-                self._error = "NVML has not answered for %d s" % (self._clock() - heard)
+            self._hangs = self._hangs or hung
         finally:
-            how = child.bury(HELD_S if hung else 5.0, self._ending)
+            how = child.bury(None if hung else 5.0, self._ending)
         if not hung and not self._ending.is_set() and self._answers.failed is None:
             self._error = how
             self._futile += not answered
