@@ -214,12 +214,12 @@ def test_a_build_that_is_cut_leaves_the_old_one_working(
     cut(place, client)
     client.wait(60)
 
-    eventually(lambda: place.orch("env", "list").returncode == 0, "the host stays unreachable")
     new_lock = made.lock.read_text()
     made.lock.write_text(first_lock)
     eventually(lambda: place.orch("env", "sync", "--wheels", str(made.wheels)).returncode == 0, "the lease stays taken")
     assert made.trains_with() == f"1.0 {old}"
-    assert "not complete" in place.ok("env", "list") or cut is not cut_agent
+    if cut is cut_agent:
+        assert "not complete" in place.ok("env", "list")
 
     made.lock.write_text(new_lock)
     far(place, "rm", hold)
