@@ -73,7 +73,9 @@ def read_log_pieces(pieces: Iterable[bytes], *, is_utf8: bool = False) -> LogRea
             scan.feed(piece[begin : begin + PIECE_BYTES])
     telling, tail = scan.finish()
     last = Part(tail[0].start if tail else 0, "".join([part.text for part in tail]))
-    return _reading(telling, last, None)
+    end = max([part.start + len(part.text) for part in telling], default=0)
+    unread = Part(max(end, last.start), last.text[max(0, end - last.start) :])
+    return _reading([*telling, unread], last, None)
 
 
 def _reading(telling: Sequence[Part], tail: Part, pane: Part | None) -> LogReading:
@@ -252,5 +254,6 @@ NEEDLES: tuple[str, ...] = (
     "with the following error",
     "invoked oom",
     *BLOCK_NEEDLES,
-    *(needle for sought in SIGNATURES for needle in sought.needles),
+    *("loss nan", "loss is nan", "nan loss", "nan encountered", "nan detected"),
+    *(needle for sought in SIGNATURES for needle in sought.needles if needle != "nan"),
 )

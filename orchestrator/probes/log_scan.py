@@ -6,9 +6,11 @@ what is kept goes through the same reader as a small log.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 BLOCK_BYTES = 1024 * 1024
 BEFORE_BYTES, AFTER_BYTES = 16 * 1024, 16 * 1024
@@ -17,8 +19,13 @@ FIRST_BYTES, LAST_BYTES = 2 * 1024 * 1024, 2 * 1024 * 1024
 """Of what is worth reading, so much of the begin and of the end is kept."""
 TAIL_BYTES = 256 * 1024
 MAX_LINE_BYTES = 1024 * 1024
+ENDS_BYTES = 64 * 1024
+"""Of a longer line its begin and its end are looked at."""
 MAX_SHAPES = 20_000
-_DELETED = bytes(range(0x80, 0x100)) + b"0123456789 .,:+-/|%()[]<>#=\t'\"`_"
+STEM_BYTES = 4
+OFTEN = 200
+"""A line that was there so often, but for its numbers, says nothing new. The log's end is read whatever it says."""
+_DELETED = bytes(range(0x80, 0x100)) + b"0123456789 .,:+-/|%[]<>#=\t'`_"
 _CONTINUED = bytes(range(0x80, 0xC0))
 _ENDS = bytes.maketrans(b"\r", b"\n")
 
@@ -52,13 +59,30 @@ def shape_needles(needles: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(sorted(shape for shape in shapes if not any(other != shape and other in shape for other in shapes)))
 
 
+@lru_cache(maxsize=2)
+def stems_of(needles: tuple[bytes, ...]) -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
+    """(stem, the needles that hold it), few stems for all needles: a text without the stem holds none of these."""
+    left, found = set(needles), []
+    while left:
+        counts: dict[bytes, int] = {}
+        for needle in left:
+            for stem in {needle[at : at + STEM_BYTES] for at in range(max(1, len(needle) - STEM_BYTES + 1))}:
+                counts[stem] = counts.get(stem, 0) + 1
+        best = max(counts, key=lambda stem: (counts[stem], stem))
+        members = tuple(sorted(needle for needle in left if best in needle))
+        found.append((best, members))
+        left.difference_update(members)
+    return tuple(found)
+
+
 class LogScan:
     """Takes the log in pieces cut anywhere."""
 
     def __init__(self, needles: tuple[str, ...], *, is_utf8: bool = False) -> None:
-        self._needles = shape_needles(needles)
+        self._stems = stems_of(shape_needles(needles))
         self._is_utf8 = is_utf8
         self._harmless: set[bytes] = set()
+        self._told: dict[bytes, int] = {}
         self._pending = b""
         self._context = b""
         self._at = 0
@@ -148,15 +172,12 @@ class LogScan:
     def _hits(self, block: bytes) -> list[tuple[int, int]]:
         """(begin, end) of the lines that tell of something; those close to each other as one."""
         shapes = block.translate(_ENDS, _DELETED).split(b"\n")
-        fresh = set(shapes) - self._harmless
-        telling = set()
-        for shape in fresh:
-            if self._tells(shape):
-                telling.add(shape)
-            elif len(shape) < 4096:
-                self._harmless.add(shape)
-        if len(self._harmless) > MAX_SHAPES:
+        fresh = list(set(shapes) - self._harmless)
+        telling = self._telling(fresh)
+        self._harmless.update([shape for shape in fresh if shape not in telling and len(shape) < 4096])
+        if len(self._harmless) + len(self._told) > MAX_SHAPES:
             self._harmless.clear()
+            self._told.clear()
         if not telling:
             return []
         hits: list[tuple[int, int]] = []
@@ -164,6 +185,10 @@ class LogScan:
         for line, shape in zip(block.translate(_ENDS).split(b"\n"), shapes, strict=True):
             end = at + len(line) + 1
             if shape in telling:
+                self._told[shape] = self._told.get(shape, 0) + 1
+                if self._told[shape] > OFTEN:
+                    telling.discard(shape)
+                    self._harmless.add(shape)
                 if hits and at - hits[-1][1] < AFTER_BYTES:
                     hits[-1] = (hits[-1][0], min(end, len(block)))
                 else:
@@ -171,9 +196,26 @@ class LogScan:
             at = end
         return hits
 
-    def _tells(self, shape: bytes) -> bool:
-        lower = shape.lower()
-        return any(needle in lower for needle in self._needles)
+    def _telling(self, shapes: list[bytes]) -> set[bytes]:
+        """Those that hold a needle. All are searched at once: a needle that is in none costs one look."""
+        looked_at = [shape if len(shape) <= 2 * ENDS_BYTES else _ends_of(shape) for shape in shapes]
+        joined = b"\n".join(looked_at).lower()
+        starts = list(accumulate((len(shape) + 1 for shape in looked_at), initial=0))
+        telling: set[bytes] = set()
+        for stem, needles in self._stems:
+            if stem not in joined:
+                continue
+            for needle in needles:
+                place = joined.find(needle)
+                while place != -1:
+                    index = bisect_right(starts, place) - 1
+                    telling.add(shapes[index])
+                    place = joined.find(needle, starts[index + 1])
+        return telling
+
+
+def _ends_of(shape: bytes) -> bytes:
+    return shape[:ENDS_BYTES] + b"\n" + shape[-ENDS_BYTES:]
 
 
 def _whole_characters(data: bytes) -> int:

@@ -51,7 +51,9 @@ def test_bytes_that_are_no_utf8_count_as_one_character_each():
 
 def test_what_is_kept_of_a_log_full_of_failures_is_bounded():
     scan = LogScan(NEEDLES)
-    failing = "".join(f"RuntimeError: CUDA out of memory {n}\n" for n in range(20_000)).encode()
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [a + b + c for a in letters for b in letters for c in letters]
+    failing = "".join(f"RuntimeError: CUDA out of memory {name}\n" for name in names).encode()
     tracemalloc.start()
     for _ in range(40):
         scan.feed(failing)
@@ -59,9 +61,22 @@ def test_what_is_kept_of_a_log_full_of_failures_is_bounded():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert sum(len(part.text) for part in telling) < 8 << 20 and sum(len(part.text) for part in tail) < 4 << 20
-    assert telling[0].text.startswith("RuntimeError: CUDA out of memory 0\n")
-    assert telling[-1].text.endswith("memory 19999\n")
+    assert telling[0].text.startswith("RuntimeError: CUDA out of memory aaa\n")
+    assert telling[-1].text.endswith("memory zzz\n")
     assert peak < 40 << 20
+
+
+def test_what_every_line_holds_hides_no_failure():
+    megatron = " iteration {:8}/ 900000 | lm loss: 2.5E+00 | number of nan iterations:   0 | process killed: 0 |\n"
+    often = "".join(megatron.format(n) for n in range(60_000))
+    text = often[: len(often) // 2] + "\n" + FAILURE + often[len(often) // 2 :]
+    reading = read_log(text)
+    assert [each.kind for each in reading.failures] == ["cuda_oom"] and len(reading.tracebacks) == 1
+
+
+def test_a_loss_that_is_no_number_is_found_where_it_began():
+    text = steps(9000) + "step 9001 loss nan\n" + steps(9000, 9002)
+    assert [each.kind for each in read_log(text).failures] == ["divergence"]
 
 
 HOSTILE = [

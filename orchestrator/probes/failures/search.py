@@ -160,12 +160,13 @@ class _Wanted:
         self._known: dict[str, tuple[tuple[Signature, ...], bool]] = {}
 
     def of(self, text: str) -> tuple[tuple[Signature, ...], bool]:
-        shape = text[:MAX_ROW_CHARS].lower().translate(_DELETED) if text.isascii() else text[:MAX_ROW_CHARS].lower()
+        shape = text[:MAX_ROW_CHARS].lower().translate(_DELETED)
         known = self._known.get(shape)
         if known is None:
-            bare = shape.translate(_DELETED)
-            signatures = tuple(sought for sought, needles in _BARE_NEEDLES if any(needle in bare for needle in needles))
-            is_block = any(needle in bare for needle in BLOCK_NEEDLES)
+            signatures = tuple(
+                sought for sought, needles in _BARE_NEEDLES if any(needle in shape for needle in needles)
+            )
+            is_block = any(needle in shape for needle in BLOCK_NEEDLES)
             if len(self._known) > 4096:
                 self._known.clear()
             known = self._known[shape] = signatures, is_block

@@ -84,7 +84,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 def values_of(found: re.Match[str], row: Row) -> dict[str, Value]:
     values = {}
     for name, text in found.groupdict().items():
-        if text is not None:
+        if text is not None and text.strip():
             value = _value(name.rstrip("0123456789"), text)
             if value is not None:
                 values[name.rstrip("0123456789")] = Value(value, row.span(*found.span(name)))
