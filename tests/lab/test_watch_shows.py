@@ -43,6 +43,8 @@ for step in range(1, steps + 1):
                           "tokens_per_s": 20000 + step, "updated_at": time.time(), "wait_shares": waits})
     print(f"step {step} loss {9 / step:.4f} 20.1 Ktok/s", flush=True)
     time.sleep(0.1)
+    if os.path.exists(f"{folder}/crash"):
+        break
 raise ValueError("the loss is nan: ü€")
 '''  # fmt: skip
 
@@ -70,7 +72,7 @@ def shows(shell: Shell, *facts: str, timeout_s: float = 30.0) -> str:
 def test_a_gpu_is_lost_and_a_run_crashes(place: Place, real_lab: RealLab) -> None:
     real_lab.show_nvml()
     place.hold_gpus({6: 70000})
-    place.write(command=["python3", "train.py", "120"])
+    place.write(command=["python3", "train.py", "9000"])
     place.ok("deploy")
     place.ok("launch")
     shell = Shell(place, 110, 40)
@@ -83,6 +85,7 @@ def test_a_gpu_is_lost_and_a_run_crashes(place: Place, real_lab: RealLab) -> Non
         assert re.search(r"^ +3  target +GPU is lost \(NVML code 15\)", lost, re.MULTILINE)
         assert "6  drafter  70000 of 143771 MiB" in lost and len(re.findall(r"of 143771 MiB", lost)) == 7
         real_lab.set_gpus({})
+        place.inside("touch", f"{place.base}/runs/{place.status()['run']['run_id']}/crash")
         failed = shows(shell, "failed: exit code 1", "ValueError: the loss is nan: ü€")
         assert "waiting" not in failed and "drafter" not in failed, "nobody waits any more, no GPU has a role"
     finally:

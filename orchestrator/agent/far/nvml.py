@@ -228,7 +228,6 @@ SLOW: Tuple[Tuple[Tuple[str, ...], Any], ...] = (
     (("power_limit_mw",), number("power_limit_mw", "nvmlDeviceGetPowerManagementLimit")),
     (("sm_clock_max_mhz",), number("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", SM)),
     (("mig_mode",), first_of_two("mig_mode", "nvmlDeviceGetMigMode")),
-    (("ecc_mode",), first_of_two("ecc_mode", "nvmlDeviceGetEccMode")),
 )
 """Names of the values, and who asks for them."""
 FAST: Tuple[Tuple[Tuple[str, ...], Any], ...] = (

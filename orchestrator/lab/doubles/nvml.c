@@ -272,7 +272,6 @@ NUMBER(nvmlDeviceGetPowerUsage, "power.draw", busy(index) ? 650120 : 76310)
 NUMBER(nvmlDeviceGetPowerManagementLimit, "power.limit", 700000)
 NUMBER(nvmlDeviceGetPerformanceState, "pstate", 0)
 int nvmlDeviceGetMigMode(void *handle, u32 *out, u32 *pending) { ASK("mig.mode.current"); *out = *pending = 0; return SUCCESS; }
-int nvmlDeviceGetEccMode(void *handle, u32 *out, u32 *pending) { ASK("ecc.mode.current"); *out = *pending = 1; return SUCCESS; }
 int nvmlDeviceGetCurrentClocksEventReasons(void *handle, u64 *out) {
     ASK("clocks_event_reasons.active");
     *out = gpus[index].throttle ? gpus[index].throttle : busy(index) ? 0 : 1;
