@@ -91,6 +91,8 @@ class StatusReport:
     """Why there is no newer word of the GPUs."""
     gpu_source: str | None = None
     """Who was asked: `nvml`, or `nvidia-smi` where there is no NVML library."""
+    rate_warning: str | None = None
+    """The rate is outside of what the inventory expects of the payload."""
     gpu_warnings: tuple[str, ...] = ()
     """What is wrong with one of them, or around them, in sentences."""
     gpu_kernel_log: tuple[str, ...] | None = None
@@ -229,6 +231,8 @@ def _training_rows(report: StatusReport) -> list[tuple[str, str]]:
     rows = [("training", ", ".join(parts))] if parts else []
     for number, line in enumerate(result_lines(run.result)):
         rows.append(("" if number else "result", line))
+    if report.rate_warning:
+        rows.append(("rate", report.rate_warning))
     if run.last_checkpoint:
         rows.append(("checkpoint", run.last_checkpoint.name))
     return rows

@@ -20,11 +20,13 @@ from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.gpu_roles import gpu_roles
 from orchestrator.probes.gpu_trouble import with_way_out
 from orchestrator.probes.nvml import failure_text, parse_nodes, parse_nvml, warnings
+from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.throughput import Throughput, merge, read_tail
 from orchestrator.probes.training import RunPhase, compile_progress, how_it_ended, parse_exit
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusReport
+from orchestrator.reports.table import rate_text
 
 if TYPE_CHECKING:
     from orchestrator.probes.failures.search import FailureFound
@@ -80,6 +82,7 @@ def status_report(
         gpus_age_s=gpu.age_s,
         gpu_error=gpu.error,
         gpu_source=gpu.source,
+        rate_warning=_rate_warning(target, run, throughput),
         gpu_warnings=gpu.warnings,
         gpu_roles=gpu_roles(gpu.gpus or (), run.runtime if run and run.state.phase is RunPhase.RUNNING else None),
         failure=_failure(facts, run, log_tail),
@@ -129,6 +132,21 @@ def _cache(stats: object, now_s: float | None) -> CacheFact | None:
         return None
     age_s = None if now_s is None or cache.counted_at is None else max(0.0, now_s - cache.counted_at)
     return CacheFact(bytes=cache.bytes, entries=cache.entries, age_s=age_s, complete=cache.complete)
+
+
+def _rate_warning(target: Target, run: RunRecord | None, said: Throughput | None) -> str | None:
+    """Only of a rate over a while: the first steps compile."""
+    rate = None if said is None else said.long_rate
+    if run is None or run.state.phase is not RunPhase.RUNNING or target.payload is None or rate is None:
+        return None
+    low, high = target.payload.expected.tokens_per_s_min, target.payload.expected.tokens_per_s_max
+    if rate.counted != TOKENS or rate.per_device:
+        return None
+    if low is not None and rate.per_s < low:
+        return f"{rate_text(rate.per_s)} is less than the {rate_text(low)} that are expected"
+    if high is not None and rate.per_s > high:
+        return f"{rate_text(rate.per_s)} is more than the {rate_text(high)} that are expected"
+    return None
 
 
 def _failure(facts: Mapping[str, Any], run: RunRecord | None, log_tail: bytes) -> Failure | None:

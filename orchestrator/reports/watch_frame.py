@@ -142,6 +142,8 @@ def _run(report: StatusReport, width: int) -> Block:
         lines += _row("training", parts, width)
     for number, line in enumerate(result_lines(run.result)):
         lines += _row("" if number else "result", [line], width)
+    if report.rate_warning:
+        lines += _row("rate", [report.rate_warning], width, Tone.WARN)
     for note in run.state.notes:
         lines += _row("note", [note], width, Tone.WARN)
     return lines

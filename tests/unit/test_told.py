@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.reports.told import KEPT_LOG_BYTES, Told
-from tests.unit.facts import TARGET
+from tests.unit.facts import PAYLOAD, TARGET
 
 RUN = {"id": "r1", "spec": {"created_at": 1.0}, "training_alive": True, "wrapper_alive": True, "log": {"size": 0}}
 
@@ -112,3 +113,29 @@ def test_a_run_that_was_killed_says_of_what() -> None:
     assert found is not None and found.kind == "killed" and "8156 Killed" in (found.cause or "") and found.remedy
     found = Told(TARGET, Clock()).take(everything({**RUN, **ended}), log + kernel).failure
     assert found is not None and found.kind == "host_oom_kill" and found.traceback is None
+
+
+def test_a_rate_outside_of_what_is_expected_is_a_warning_only_over_a_while() -> None:
+    expected = replace(
+        PAYLOAD, expected=replace(PAYLOAD.expected, tokens_per_s_min=20_000.0, tokens_per_s_max=21_500.0)
+    )
+    clock = Clock()
+    told = Told(replace(TARGET, payload=expected), clock)
+    live = {**RUN, "wrapper_alive": True}
+    log = b"step 1 12.8 Ktok/s\n"
+    report = told.take(everything(live, live={"held": True, "content": {"run_id": "r1"}}), log)
+    assert report.rate_warning is None, "the first steps compile"
+    at = len(log)
+    for number in range(2, 12):
+        clock.now += 5.0
+        log = b"step %d %s Ktok/s\n" % (number, b"12.8" if number < 8 else b"20.5")
+        report = told.take(grown(at), log)
+        at += len(log)
+        if number == 6:
+            assert report.rate_warning == "12.8 Ktok/s is less than the 20.0 Ktok/s that are expected"
+    for number in range(12, 40):
+        clock.now += 10.0
+        log = b"step %d 20.5 Ktok/s\n" % number
+        report = told.take(grown(at), log)
+        at += len(log)
+    assert report.rate_warning is None
