@@ -171,9 +171,26 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     shell = command("shell", "open a shell on the target")
     target(shell)
 
+    _add_cache(command("cache", "the compile cache: what is in it, and the snapshots that are kept of it"), common)
+
     _add_env(command("env", "the target's Python environments: make, list, choose, remove"), common)
 
     _add_lab(command("lab", "a host and a container to try things on, on this machine"))
+
+
+def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
+    verbs = cache.add_subparsers(dest="cache_verb", required=True, metavar="VERB")
+
+    def verb(name: str, summary: str) -> Parser:
+        added = verbs.add_parser(name, help=summary, description=summary, parents=[common])
+        assert isinstance(added, Parser)
+        return added
+
+    show = verb("show", "size, kinds, devices, age, users; beside its snapshot and the last good run")
+    listing = verb("list", "the snapshots: size, when, of which runs, complete or not")
+    for read in (show, listing):
+        selectors(read)
+        read.add_argument("--json", action="store_true")
 
 
 def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:

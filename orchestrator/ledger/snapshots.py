@@ -23,6 +23,12 @@ class Snapshot:
     bytes: int | None
     runs: tuple[str, ...]
     """The runs that used the cache before it became this snapshot."""
+    files: int | None = None
+    who: str | None = None
+    seeded_from: str | None = None
+    """The snapshot that the cache had been made from."""
+    odd: int = 0
+    """Of what lies in it, that which cannot be seeded: links outwards and the like."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Snapshots:
 class Seed:
     name: str
     why: str
+    run_id: str | None = None
+    """For last-good: the run that it goes with."""
 
 
 def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
@@ -56,7 +64,19 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
             continue
         sizes = [as_int(as_mapping(folder).get("bytes")) for folder in folders.values()]
         total = None if None in sizes else sum(size for size in sizes if size is not None)
-        kept.append(Snapshot(name, as_float(manifest.get("made_at")), total, as_strs(manifest.get("runs"))))
+        counts = [as_int(as_mapping(folder).get("files")) for folder in folders.values()]
+        kept.append(
+            Snapshot(
+                name,
+                as_float(manifest.get("made_at")),
+                total,
+                as_strs(manifest.get("runs")),
+                None if None in counts else sum(count for count in counts if count is not None),
+                as_str(manifest.get("who")),
+                as_str(as_mapping(manifest.get("seeded")).get("snapshot")),
+                len(as_strs(manifest.get("odd"))),
+            )
+        )
     seeded = as_mapping(answer.get("seeded"))
     return Snapshots(
         tuple(kept),
@@ -84,18 +104,27 @@ def choose_seed(wanted: str, found: Snapshots, runs: Sequence[object]) -> Seed:
     )
 
 
+def good_runs(runs: Sequence[object]) -> tuple[str, ...]:
+    """Ids of those of list_runs that ended well, oldest first."""
+    return tuple(as_str(raw.get("run_id")) or "" for raw in _ended_well(runs))
+
+
+def _ended_well(runs: Sequence[object]) -> list[Mapping[str, object]]:
+    return [raw for raw in map(as_mapping, runs) if (ended := parse_exit(raw.get("exit"))) and ended.succeeded]
+
+
 def _last_good(found: Snapshots, runs: Sequence[object]) -> Seed:
     names = {snapshot.name for snapshot in found.kept}
-    well = [raw for raw in map(as_mapping, runs) if (ended := parse_exit(raw.get("exit"))) and ended.succeeded]
+    well = _ended_well(runs)
     for raw in reversed(well):
         run_id, created_at = as_str(raw.get("run_id")), as_float(raw.get("created_at"))
         newest = " the newest that ended well" if raw is well[-1] else " the newest that ended well and has one"
         for snapshot in found.kept:
             if run_id in snapshot.runs:
-                return Seed(snapshot.name, f"the cache that run {run_id} used,{newest}")
+                return Seed(snapshot.name, f"the cache that run {run_id} used,{newest}", run_id)
         seeded = found.seeded_at is not None and created_at is not None and found.seeded_at <= created_at
         if seeded and found.seeded_from in names:
-            return Seed(str(found.seeded_from), f"run {run_id} began from it,{newest}")
+            return Seed(str(found.seeded_from), f"run {run_id} began from it,{newest}", run_id)
     raise UsageError(
         "there is no last good snapshot of the compile cache; nothing was done",
         evidence=f"{len(well)} runs ended well, {len(found.kept)} snapshots are kept, and none goes with such a run",

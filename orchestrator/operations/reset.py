@@ -15,8 +15,9 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.errors import BusyError, PreflightError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import parse_run_record
-from orchestrator.ledger.runspec import CACHE_VARIABLES, cache_folders
+from orchestrator.ledger.runspec import cache_folders
 from orchestrator.ledger.snapshots import Seed, choose_seed, parse_snapshots
+from orchestrator.operations.cache import folders_of
 from orchestrator.operations.reset_look import MEMORY_WAIT_S, Look, look, verify
 from orchestrator.operations.session import agent_sessions, take_lease, who_asks
 from orchestrator.operations.stop import DEFAULT_TIMEOUT_S
@@ -78,7 +79,7 @@ async def reset_over(
         cleared = await _clear(session, target)
     if plan.seed is not None:
         seeded = await session.request(
-            "cache_seed", base=target.base, name=plan.seed.name, folders=_folders(target), timeout_s=COPY_LIMIT_S
+            "cache_seed", base=target.base, name=plan.seed.name, folders=folders_of(target), timeout_s=COPY_LIMIT_S
         )
         seeded_files = int(seeded.header["files"])
     found = await verify(session, host, target, plan, cleared, wait_s=MEMORY_WAIT_S)
@@ -139,7 +140,7 @@ async def _plan_cache(
             )
     # Before anything is ended: what cannot be cleared or seeded must not cost a run.
     name = seed.name if seed is not None else None
-    await session.request("cache_check", base=target.base, folders=_folders(target), seed=name)
+    await session.request("cache_check", base=target.base, folders=folders_of(target), seed=name)
     return parse_cache_stats(stats.header), found.unfinished, seed
 
 
@@ -230,7 +231,7 @@ async def _clear(session: AgentSession, target: Target) -> Cleared:
         await session.request(
             "cache_clear",
             base=target.base,
-            folders=_folders(target),
+            folders=folders_of(target),
             who=who_asks(),
             why="reset",
             timeout_s=COPY_LIMIT_S,
@@ -244,9 +245,3 @@ async def _clear(session: AgentSession, target: Target) -> Cleared:
         tuple(answer["odd"]),
         tuple(answer["kept"]),
     )
-
-
-def _folders(target: Target) -> dict[str, str]:
-    """Cache -> folder, under the names that a snapshot keeps them by."""
-    folders = cache_folders(target, target.payload)
-    return {kind: folders[variable] for kind, variable in CACHE_VARIABLES.items()}

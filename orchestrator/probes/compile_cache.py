@@ -41,6 +41,10 @@ class CompileCache:
         return _sum(folder.bytes for folder in self._outermost())
 
     @property
+    def files(self) -> int | None:
+        return _sum(folder.files for folder in self._outermost())
+
+    @property
     def entries(self) -> int | None:
         return _sum(folder.entries for folder in self._outermost())
 

@@ -15,7 +15,8 @@ import shutil
 import time
 from typing import Any, Callable, Dict, List
 
-from . import journal, lease, live, records
+from . import journal, lease, records
+from .cache_folders import check_folders, holds_something, nested, nothing_starts, separate
 from .durable import sync_path
 from .errors import OpError
 from .files import remove_below
@@ -33,9 +34,6 @@ from .snapshots import (
     unfinished,
     write_files,
 )
-
-TURN_S = 8.0
-"""How long a start that is under way may take before this says busy."""
 
 NOTHING: Record = {"snapshot": None, "bytes": 0, "files": 0, "odd": [], "kept": []}
 
@@ -61,64 +59,6 @@ def cache_clear(params: Record, body: bytes, channel: Any) -> Record:
                 entry.note(snapshot=name)
         done = _describe(base, name, channel.check) if there else dict(NOTHING)
     return dict(done, finished=[earlier["snapshot"] for earlier in finished if earlier["snapshot"]])
-
-
-@contextlib.contextmanager
-def nothing_starts(base: str) -> Any:
-    """No run is live, and none can start, within the block. Raises OpError("busy")."""
-    starting = live.acquire_start(base, TURN_S)
-    if starting is None:
-        raise OpError("busy", "a run is being started on %s" % base)
-    try:
-        if live.is_held(base):
-            run_id = (live.read_content(base) or {}).get("run_id") or "unknown"
-            raise OpError("busy", "run %s is live and uses the caches; nothing was changed" % run_id)
-        yield
-    finally:
-        os.close(starting)
-
-
-def check_folders(base: str, folders: Dict[str, str]) -> Dict[str, str]:
-    """Raises OpError("bad_folder") for what one rename cannot, or must not, set aside."""
-    for kind, path in folders.items():
-        if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/":
-            raise OpError("bad_folder", "the %s cache %r is not an absolute path to a folder" % (kind, path))
-        real = os.path.realpath(path)
-        if os.path.realpath(base) == real or os.path.realpath(base).startswith(real + "/"):
-            raise OpError("bad_folder", "the %s cache %s holds all of %s" % (kind, path, base))
-        if os.path.islink(path):
-            raise OpError("bad_folder", "the %s cache %s is a link, and links are not followed" % (kind, path), real)
-        if os.path.ismount(path):
-            raise OpError("bad_folder", "the %s cache %s is a mount point and cannot be renamed" % (kind, path))
-        if os.path.lexists(path) and not os.path.isdir(path):
-            raise OpError("bad_folder", "the %s cache %s is not a folder" % (kind, path))
-    return dict(folders)
-
-
-def separate(folders: Dict[str, str]) -> Dict[str, str]:
-    """Without those that lie in another one, or are the same: they go where that goes."""
-    return {kind: path for kind, path in folders.items() if kind not in nested(folders)}
-
-
-def nested(folders: Dict[str, str]) -> Dict[str, str]:
-    """Cache -> where it lies within the snapshot, for a cache within another one's folder."""
-    found = {}
-    kinds = list(folders)
-    for number, kind in enumerate(kinds):
-        for other in kinds:
-            same = folders[kind] == folders[other]
-            if folders[kind].startswith(folders[other] + "/") or (same and kinds.index(other) < number):
-                found[kind] = other + folders[kind][len(folders[other]) :]
-                break
-    return found
-
-
-def holds_something(path: str) -> bool:
-    try:
-        with os.scandir(path) as entries:
-            return any(True for _ in entries)
-    except FileNotFoundError:
-        return False
 
 
 def beside(path: str, name: str) -> str:

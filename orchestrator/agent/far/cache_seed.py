@@ -14,7 +14,7 @@ import time
 from typing import Any, Callable, Dict, Tuple
 
 from . import journal, lease, records
-from .cache_clear import check_folders, holds_something, nested, nothing_starts, separate
+from .cache_folders import check_folders, holds_something, nested, nothing_starts, separate
 from .durable import sync_path
 from .errors import OpError
 from .files import remove_below

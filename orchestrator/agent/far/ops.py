@@ -42,6 +42,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "cache_clear": ("cache_clear", "cache_clear"),
     "cache_seed": ("cache_seed", "cache_seed"),
     "cache_check": ("cache_seed", "cache_check"),
+    "cache_show": ("cache_census", "cache_show"),
     "preflight": ("preflight", "preflight"),
     "trace": ("trace", "trace"),
     "run_batch": ("commands", "run_batch"),

@@ -1,0 +1,71 @@
+"""The compile cache of a target: what is in it, what is kept of it. Looks only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Target
+from orchestrator.ledger.fingerprint import parse_fingerprint
+from orchestrator.ledger.runspec import CACHE_VARIABLES, cache_folders
+from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, good_runs, parse_snapshots
+from orchestrator.operations.runs import read_json
+from orchestrator.operations.session import agent_session
+from orchestrator.probes.cache_census import parse_census
+from orchestrator.reports.cache import CacheReport, LastGood, SnapshotsReport
+from orchestrator.transport.tracing import Trace
+from remote_payload import contract
+
+COUNT_LIMIT_S = 120.0
+COUNT_S = 20.0
+"""Beyond this the counting stops and says "at least"."""
+
+
+async def show_cache(target: Target, *, trace: Trace | None = None) -> CacheReport:
+    """Raises what connecting raises."""
+    async with agent_session(target, trace) as session:
+        listed = await session.request("list_snapshots", base=target.base)
+        runs = await session.request("list_runs", base=target.base)
+        found = parse_snapshots(listed.header)
+        good = await _last_good(session, target, found, runs.header["runs"])
+        wanted = [name for name in (found.seeded_from, good.snapshot) if name]
+        answer = await session.request(
+            "cache_show",
+            base=target.base,
+            folders=folders_of(target),
+            against=list(dict.fromkeys(wanted)),
+            max_s=COUNT_S,
+            timeout_s=COUNT_LIMIT_S,
+        )
+    return CacheReport(target.name, target.label, parse_census(answer.header), good)
+
+
+async def list_kept(target: Target, *, trace: Trace | None = None) -> SnapshotsReport:
+    """Raises what connecting raises."""
+    async with agent_session(target, trace) as session:
+        listed = await session.request("list_snapshots", base=target.base)
+    return SnapshotsReport(target.name, target.label, parse_snapshots(listed.header))
+
+
+def folders_of(target: Target) -> dict[str, str]:
+    """Cache -> folder, under the names that a snapshot keeps them by."""
+    folders = cache_folders(target, target.payload)
+    return {kind: folders[variable] for kind, variable in CACHE_VARIABLES.items()}
+
+
+async def _last_good(session: AgentSession, target: Target, found: Snapshots, runs: Sequence[Any]) -> LastGood:
+    """The snapshot that goes with the newest run that ended well; without one, what that run found at its launch."""
+    try:
+        seed = choose_seed(LAST_GOOD, found, runs)
+    except UsageError:
+        well = good_runs(runs)
+        if not well:
+            return LastGood(None, "no run has ended well yet", None, None)
+        told = await read_json(session, f"{target.base}/runs/{well[-1]}/{contract.FINGERPRINT}")
+        fingerprint = parse_fingerprint(told)
+        cache = fingerprint.cache if fingerprint is not None else None
+        return LastGood(well[-1], "when it was launched", cache.bytes if cache is not None else None, None)
+    kept = {snapshot.name: snapshot for snapshot in found.kept}[seed.name]
+    return LastGood(seed.run_id, "in the cache that goes with it", kept.bytes, seed.name)

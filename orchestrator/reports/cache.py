@@ -1,0 +1,197 @@
+"""PURE: the compile cache and its snapshots, as lines and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.ledger.journal import utc_text
+from orchestrator.ledger.snapshots import Snapshot, Snapshots
+from orchestrator.probes.cache_census import Against, Census, Devices, graphs_of
+from orchestrator.probes.text import one_line
+from orchestrator.reports.plain import plain_values
+from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows
+
+SCHEMA = "orch.cache/1"
+SHOWN_USERS = 8
+
+
+@dataclass(frozen=True)
+class LastGood:
+    run_id: str | None
+    """None: there is no such run; `why` says so."""
+    why: str
+    bytes: int | None
+    """Of the cache that it used, else of what it found when it was launched."""
+    snapshot: str | None
+    """What keeps that cache."""
+
+
+@dataclass(frozen=True)
+class CacheReport:
+    target: str
+    label: str
+    census: Census
+    last_good: LastGood
+
+    @property
+    def of_last_good(self) -> float | None:
+        """Live bytes by those of the last good run."""
+        return self.census.bytes / self.last_good.bytes if self.last_good.bytes else None
+
+
+@dataclass(frozen=True)
+class SnapshotsReport:
+    target: str
+    label: str
+    snapshots: Snapshots
+
+
+def render_cache(report: CacheReport) -> str:
+    census = report.census
+    lines = [f"{report.label}: compile cache", "  " + headline(report)]
+    rows = [
+        (folder.cache, one_line(folder.path), bytes_text(folder.bytes) if folder.exists else "not there")
+        for folder in census.folders
+    ]
+    rows += [(cache, f"within {place}", "") for cache, place in census.nested.items()]
+    lines.append(render_rows(rows, indent="  "))
+    if census.kinds:
+        table = [("kind", "entries", "files", "size")]
+        table += [
+            (row.kind, DASH if row.entries is None else str(row.entries), str(row.files), bytes_text(row.bytes))
+            for row in census.kinds
+        ]
+        lines.append(render_rows(table, indent="  "))
+    if census.devices is not None and (census.devices.graphs or census.devices.unknown):
+        lines.append("  graphs by device: " + devices_text(census.devices))
+    lines.append(f"  written: {_ago(census, census.oldest_at)} to {_ago(census, census.newest_at)}")
+    lines += _since_launch(census)
+    lines += [_against_line(census, row) for row in census.against]
+    lines += _last_good_lines(report)
+    lines.append("  used now by: " + users_text(census))
+    return "\n".join(lines)
+
+
+def headline(report: CacheReport) -> str:
+    """`925 kB, 6 compiled graphs, 12 files: 0.3 % of the last good run's 353 MB`"""
+    census = report.census
+    least = "" if census.complete else "at least "
+    graphs = f"{census.entries} compiled graph{'' if census.entries == 1 else 's'}"
+    text = f"{least}{bytes_text(census.bytes)}, {graphs}, {census.files} file{'' if census.files == 1 else 's'}"
+    part = report.of_last_good
+    if part is None:
+        return text
+    return f"{text}: {percent_text(part)} of the last good run's {bytes_text(report.last_good.bytes)}"
+
+
+def percent_text(part: float) -> str:
+    return f"{part:.1%}".replace("%", " %") if part < 0.1 else f"{part:.0%}".replace("%", " %")
+
+
+def devices_text(devices: Devices) -> str:
+    found = [f"{device} {number}" for device, number in devices.graphs.items()]
+    if devices.unknown:
+        found.append(f"not known {devices.unknown}")
+    indices = [device for device in devices.graphs if device.startswith("cuda:")]
+    text = ", ".join(found) + ("" if devices.complete else " (not all were read)")
+    return text + ("; they serve no other device index" if indices else "")
+
+
+def users_text(census: Census) -> str:
+    users = census.users
+    found = []
+    if users.live_run is not None:
+        doubt = {True: "", False: " (which uses other folders)", None: " (its folders are not known)"}
+        found.append(f"run {users.live_run}{doubt[users.live_uses]}")
+    found += [f"pid {user.pid} {one_line(user.command, 60)}" for user in users.processes[:SHOWN_USERS]]
+    if len(users.processes) > SHOWN_USERS:
+        found.append(f"{len(users.processes) - SHOWN_USERS} more processes")
+    return "; ".join(found) or "nobody that is known"
+
+
+def cache_record(report: CacheReport) -> dict[str, Any]:
+    """For --json. Unknown is null."""
+    census = asdict(report.census)
+    census.update(
+        bytes=report.census.bytes,
+        files=report.census.files,
+        graphs=report.census.entries,
+        complete=report.census.complete,
+    )
+    about = {"target": report.target, "last_good": asdict(report.last_good), "of_last_good": report.of_last_good}
+    return {"schema": SCHEMA, "what": "show", **plain_values({**about, "cache": census})}
+
+
+def render_snapshots(report: SnapshotsReport) -> str:
+    found = report.snapshots
+    lines = [f"{report.label}: snapshots of the compile cache"]
+    rows = [_row(snapshot, found) for snapshot in found.kept]
+    rows += [(name, "DAMAGED: its manifest cannot be read", "", "", "", "") for name in found.broken]
+    rows += [(name, "incomplete: a clear that was cut short", "", "", "", "") for name in found.unfinished]
+    if not rows:
+        return lines[0] + "\n  none"
+    header = ("snapshot", "state", "size", "files", "made", "of runs")
+    lines.append(render_rows([header, *rows], indent="  "))
+    if found.unfinished:
+        lines.append("  the next clear finishes what was cut short; nothing of it is lost")
+    return "\n".join(lines)
+
+
+def snapshots_record(report: SnapshotsReport) -> dict[str, Any]:
+    """For --json. Unknown is null."""
+    return {"schema": SCHEMA, "what": "list", "target": report.target, **plain_values(asdict(report.snapshots))}
+
+
+def _row(snapshot: Snapshot, found: Snapshots) -> tuple[str, ...]:
+    state = "complete" + (f", {snapshot.odd} odd files not described" if snapshot.odd else "")
+    if snapshot.name == found.seeded_from:
+        state += ", the live cache was made from it"
+    runs = ", ".join(snapshot.runs[-2:]) + (f" and {len(snapshot.runs) - 2} more" if len(snapshot.runs) > 2 else "")
+    return (
+        snapshot.name,
+        state,
+        bytes_text(snapshot.bytes),
+        DASH if snapshot.files is None else str(snapshot.files),
+        utc_text(snapshot.made_at).removesuffix(" UTC") + (f" by {one_line(snapshot.who)}" if snapshot.who else ""),
+        one_line(runs) or DASH,
+    )
+
+
+def _ago(census: Census, at: float | None) -> str:
+    if at is None or census.counted_at is None:
+        return DASH
+    return f"{duration_text(max(0.0, census.counted_at - at))} ago"
+
+
+def _since_launch(census: Census) -> list[str]:
+    """What was written since, for the folders that the run found."""
+    before, run_id = census.at_launch, census.launched_run
+    if before is None or run_id is None:
+        return []
+    paths = {folder.path for folder in before.folders}
+    if before.bytes is None or not {folder.path for folder in census.folders} <= paths:
+        return [f"  run {run_id} was launched with other folders, or they were not there"]
+    least = "" if before.complete and census.complete else "about "
+    grown = census.bytes - before.bytes
+    files = "" if before.files is None else f", {census.files - before.files:+d} files"
+    sign = "-" if grown < 0 else "+"
+    return [f"  since run {run_id} was launched: {least}{sign}{bytes_text(abs(grown))}{files}"]
+
+
+def _against_line(census: Census, row: Against) -> str:
+    seeded = f", from which it was made {_ago(census, census.seeded_at)}" if row.snapshot == census.seeded_from else ""
+    title = f"  beside snapshot {row.snapshot}{seeded}"
+    if row.error is not None:
+        return f"{title}: {one_line(row.error)}"
+    graphs = graphs_of(row.kinds)
+    held = f"{row.same} of its {row.files} files ({bytes_text(row.bytes)}, {graphs} graphs) are here"
+    return f"{title}: {held}; {row.gone} gone, {row.changed} changed, {row.new} new"
+
+
+def _last_good_lines(report: CacheReport) -> list[str]:
+    good = report.last_good
+    if good.run_id is None:
+        return [f"  last good run: {one_line(good.why)}"]
+    kept = f"kept as snapshot {good.snapshot}" if good.snapshot else "no snapshot keeps what it used"
+    return [f"  last good run {good.run_id}: {bytes_text(good.bytes)} {one_line(good.why)}; {kept}"]

@@ -1,0 +1,68 @@
+"""orch cache in the labs: real small files in the layout of the real caches, through SSH and pct."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.lab.surface import Lab
+from tests.lab.place import Place
+
+numbers = itertools.count(1)
+
+# Compiles as Inductor does: an entry that is there already is left alone.
+TRAINING = """\
+import os, pathlib, sys
+
+def made(variable, name, data):
+    path = pathlib.Path(os.environ[variable], name)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+for number in range(int(sys.argv[1])):
+    graph = b"with torch.cuda._DeviceGuard(%d):" % (number % 2)
+    made("TORCHINDUCTOR_CACHE_DIR", "fxgraph/aa/key%d/entry" % number, graph + bytes(1000))
+    made("TORCHINDUCTOR_CACHE_DIR", "ab/code%d.py" % number, b"# code")
+made("TRITON_CACHE_DIR", "HASH/kernel.cubin", bytes(500))
+print("step 1 loss 1.0", flush=True)
+"""
+
+
+class CachePlace(Place):
+    def train(self, graphs: int) -> None:
+        self.write(command=["python3", "foreign.py", str(graphs)])
+        self.ok("deploy")
+        self.ok("launch", "--wait", "end")
+
+    def record(self, *words: str) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads(self.ok("cache", *words, "--json"))
+        assert record["schema"] == "orch.cache/1"
+        return record
+
+
+@pytest.fixture
+def place(either_lab: Lab, tmp_path: Path) -> Iterator[CachePlace]:
+    place = CachePlace(either_lab, tmp_path, f"q{next(numbers)}")
+    (place.payload / "foreign.py").write_text(TRAINING)
+    yield place
+    place.clean()
+
+
+def test_a_cache_is_known_cleared_and_known_to_be_poor(place: CachePlace) -> None:
+    assert "not there" in place.ok("cache", "show") and "none" in place.ok("cache", "list")
+    place.train(40)
+    found = place.record("show")
+    assert (found["cache"]["graphs"], found["cache"]["devices"]["graphs"]) == (40, {"cuda:0": 20, "cuda:1": 20})
+    assert found["cache"]["at_launch"]["folders"][0]["exists"] is False
+    place.ok("reset", "--clear-cache", "--yes")
+    listed = place.record("list")["kept"]
+    assert [(row["bytes"], row["files"], len(row["runs"])) for row in listed] == [(found["cache"]["bytes"], 81, 1)]
+    place.train(2)
+    text = place.ok("cache", "show")
+    assert "2 compiled graphs, 5 files: 6" in text.splitlines()[1] and "of the last good run's" in text
