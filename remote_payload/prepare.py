@@ -22,7 +22,7 @@ from dataset import question_length
 from order import Chapters, grow
 from packing import Packs, pack_rows
 from progress import Progress
-from rows import Rows, RowWriter, open_rows
+from rows import Rows, RowWriter, open_rows, part_folders
 from stopping import StopRequest
 from target import Target, continue_greedily, load_model, new_model, train_target
 from text import all_templates, make_documents, templates
@@ -82,7 +82,7 @@ def prepare(
         os.replace(fresh, final)
     weights = Path(spec.model) if spec.model else final
     target = Target(load_model(weights, device), config.drafter.layers)
-    rows = open_rows(sorted(final.glob("rows-*")))
+    rows = open_rows(part_folders(final, "rows"))
     width = config.text.tokens if spec.data is None else config.data.max_tokens
     packs = None
     if config.train.pack:
@@ -101,7 +101,7 @@ def prepare(
             rows=len(rows if packs is None else packs),
         ),
         width,
-        None if spec.data is None else open_rows(sorted(final.glob("held-out-*"))),
+        None if spec.data is None else open_rows(part_folders(final, "held-out")),
         weights,
         packs,
     )

@@ -89,8 +89,16 @@ class RowWriter:
             stream.close()
 
 
+def part_folders(parent: Path, kind: str) -> List[Path]:
+    """`<kind>-0`, `<kind>-1`, ... in the order they were written: the tenth growth comes behind the second."""
+    return sorted(parent.glob(f"{kind}-*"), key=lambda folder: int(folder.name[len(kind) + 1 :]))
+
+
 def open_rows(folders: Sequence[Path]) -> Rows:
-    """The parts in their order; the files are mapped, not read. Raises ValueError when there is no row."""
+    """The parts in their order; the files are mapped, not read.
+
+    Raises ValueError when there is no row, or when a part is not as it was written.
+    """
     parts = [_map_part(folder) for folder in folders if (folder / ENDS).stat().st_size]
     if not parts:
         raise ValueError("there is no training row")
@@ -102,7 +110,13 @@ def _map_part(folder: Path) -> Part:
         path = folder / name
         return torch.from_file(str(path), shared=False, size=path.stat().st_size // size_bytes, dtype=kind)
 
-    return Part(mapped(TOKENS, torch.int32, 4), mapped(LEARNED, torch.uint8, 1), mapped(ENDS, torch.int64, 8))
+    part = Part(mapped(TOKENS, torch.int32, 4), mapped(LEARNED, torch.uint8, 1), mapped(ENDS, torch.int64, 8))
+    if not len(part.tokens) == len(part.learned) == int(part.ends[-1]):
+        raise ValueError(
+            f"{folder} is damaged: {len(part.tokens)} tokens, {len(part.learned)} marks and an end at "
+            f"{int(part.ends[-1])}; start a run without --resume, which prepares the data anew"
+        )
+    return part
 
 
 def rows_of(rows: Sequence[Tuple[Sequence[int], Sequence[bool]]]) -> Rows:

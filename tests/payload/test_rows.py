@@ -7,7 +7,7 @@ import torch
 from anchors import PADDING
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows import RowWriter, open_rows, rows_of
+from rows import ENDS, LEARNED, TOKENS, RowWriter, open_rows, part_folders, rows_of
 
 written = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans()), min_size=1, max_size=5), max_size=4)
 
@@ -42,3 +42,26 @@ def test_a_batch_is_filled_and_cut_and_its_documents_numbered():
     assert learned.tolist() == [[True, False, False], [False, True, True], [True, True, False]]
     assert document.tolist() == [[0, PADDING, PADDING], [0, 0, 0], [0, 1, 1]]
     assert tokens.dtype == torch.int64
+
+
+def write_part(folder, *rows):
+    writer = RowWriter(folder)
+    for row in rows:
+        writer.add(row, [True] * len(row))
+    writer.close()
+
+
+def test_a_row_keeps_its_number_however_often_the_data_has_grown(tmp_path):
+    for part in range(12):
+        write_part(tmp_path / f"rows-{part}", [part])
+    stored = open_rows(part_folders(tmp_path, "rows"))
+    assert [int(stored.read(row)[0]) for row in range(12)] == list(range(12))
+
+
+@pytest.mark.parametrize("name", [TOKENS, LEARNED, ENDS])
+def test_a_part_that_was_cut_short_is_refused(tmp_path, name):
+    write_part(tmp_path / "rows-0", [1, 2, 3], [4, 5])
+    with (tmp_path / "rows-0" / name).open("r+b") as stream:
+        stream.truncate((tmp_path / "rows-0" / name).stat().st_size // 2 // 4 * 4)
+    with pytest.raises(ValueError, match="rows-0 is damaged"):
+        open_rows(part_folders(tmp_path, "rows"))
