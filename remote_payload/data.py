@@ -96,6 +96,8 @@ def read_data(
 
 def _refuse_nothing(parts: List[Dict[str, Any]], config: Config) -> None:
     made, held_out = (sum(part[name] for part in parts) for name in ("made", "held_out"))
+    if not any(part["read"] for part in parts):
+        raise DataError("there is no sample in it")
     if not made:
         raise DataError("no sample gave a row: " + str(parts[-1]["first_bad"][:3] or parts[-1]["skipped"]))
     if not held_out:

@@ -13,6 +13,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 DATASETS_MARKS = ("dataset_info.json", "state.json", "dataset_dict.json")
 SUFFIX = ".jsonl"
+HALF = b"\\ud"
+"""How the escape of half a UTF-16 pair begins."""
 ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant"}
 """Other names for the roles that chat templates know."""
 
@@ -95,7 +97,18 @@ def parse_line(place: str, line: bytes) -> Sample:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         return BadSample(place, f"not JSON: {error}", unfinished=not line.endswith(b"\n"))
+    if HALF in line.lower() and not _is_text(json.dumps(record, ensure_ascii=False)):
+        return BadSample(place, "half a character (a lone \\ud8.. to \\udf..), as of an emoji that was cut")
     return parse_record(place, record)
+
+
+def _is_text(text: str) -> bool:
+    """JSON can name what no text may hold, and no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parse_record(place: str, record: Any) -> Sample:
@@ -110,7 +123,8 @@ def parse_record(place: str, record: Any) -> Sample:
     if "text" in record:
         text = record["text"]
         return Text(place, text) if isinstance(text, str) and text else BadSample(place, "text is not text, or empty")
-    return BadSample(place, f"none of conversations, messages, text, input_ids; it has {', '.join(sorted(record)[:8])}")
+    names = ", ".join(repr(str(name)[:40]) for name in sorted(record, key=str)[:8])
+    return BadSample(place, f"none of conversations, messages, text, input_ids; it has {names or 'nothing'}")
 
 
 def _conversation(place: str, said: Any) -> Sample:

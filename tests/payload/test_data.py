@@ -88,6 +88,9 @@ def test_an_answer_the_template_shows_otherwise_later_is_not_learned(vocabulary)
         ('{"messages": [{"role": "user"}]}', "message 1 lacks role or content"),
         ('{"messages": [{"role": "user", "content": "x"}]}', "no message is the assistant's"),
         ("\xff", "not JSON"),
+        ('{"text": "one \\ud83d two"}', "half a character"),
+        ('{"\\uDC00": 1}', "half a character"),
+        ('{"\\u001b[31m": 1}', r"it has '\x1b[31m'"),
     ],
 )
 def test_a_bad_line_is_named_with_its_place(line, reason):
@@ -95,6 +98,10 @@ def test_a_bad_line_is_named_with_its_place(line, reason):
     assert isinstance(bad, samples.BadSample)
     assert bad.place == "a.jsonl:3"
     assert reason in bad.reason
+
+
+def test_a_whole_pair_of_escapes_is_a_character():
+    assert parse_line("a.jsonl:1", rb'{"text": "\ud83d\ude00 one"}') == samples.Text("a.jsonl:1", "\U0001f600 one")
 
 
 @given(
