@@ -35,6 +35,7 @@ Kind = Literal[
     "command_not_started",
     "already_running",
     "start_failed",
+    "storage_failed",
     "unknown",
 ]
 
@@ -76,18 +77,22 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ("cluster_down", r"ipcc_send_rec|cluster not ready|no quorum|Transport endpoint is not connected"),
     (
         "attach_denied",
-        r"lxc-attach: (?P<container>[\w-]+): [^\n]*(?:Permission denied|Operation not permitted)",
+        r"lxc-attach(?:: (?P<container>[\w-]+):| (?P<container2>[\w-]+) \d{14}\.\d+ ERROR) "
+        r"[^\n]*(?:Permission denied|Operation not permitted)",
     ),
-    ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*[Ff]ailed to get init pid"),
+    ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*[Ff]ailed to get init pi"),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*Connection refused"),
     (
         "start_failed",
         r"startup for container '(?P<container>\d+)' failed|[Tt]he container failed to start|"
+        r"Failed to initialize container \"(?P<container5>[\w-]+)\"|"
         r"Failed to run lxc\.hook\.pre-start for container \"(?P<container2>[\w-]+)\"|"
         r"Failed to receive the container state|Job for pve-container@(?P<container3>\d+)\.service failed|"
         r"systemctl start pve-container@(?P<container4>\d+)' failed",
     ),
     ("command_not_started", r"lxc-attach: (?P<container>[\w-]+): [^\n]*(?:No such file or directory|Failed to exec)"),
+    ("storage_failed", r"lxc-attach: (?:(?P<container>[\w-]+): )?[^\n]*Input/output error"),
+    ("command_not_started", r"lxc-attach: Failed to exec"),
     ("command_not_started", r"/usr/bin/env: |env: .{0,20}/bin/sh"),
     ("pct_not_found", r"pct: (?:command )?not found|pct: No such file"),
     ("usage", r"^USAGE: pct|^ERROR: unknown command|^400 |unable to parse option|Unknown option: "),
@@ -167,6 +172,10 @@ def _told(number: str, typed: Callable[[str], str], failure: PctFailure) -> tupl
             + typed(f"pct unlock {number}"),
         ),
         "already_running": (f"container {number} runs already", look),
+        "storage_failed": (
+            f"the disk of container {number} cannot be read",
+            typed("dmesg") + "; is the storage full (lvs, zpool list) or failing?",
+        ),
         "start_failed": (
             f"container {number} could not be started",
             typed(f"pct start {number} --debug"),

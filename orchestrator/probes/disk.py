@@ -29,7 +29,7 @@ _ROW = re.compile(
 _HEADER = re.compile(
     r"(?:Filesystem|Dateisystem|Sys\. de fichiers|S\.ficheros|文件系统|ファイルシス)\s+(?P<columns>.*)"
 )
-_BLOCKS = re.compile(r"(?P<size>[0-9]{1,5})(?P<unit>[KMGB])?-\S+")
+_BLOCKS = re.compile(r"(?P<size>1|512|1024|4096)(?P<unit>(?<=1)[KMGB])?-\S+")
 _DU = re.compile(rf"(?P<size>{_SIZE})\t(?P<path>\S.*)")
 _POWERS: dict[str, int] = {letter: 1024**power for power, letter in enumerate("BKMGTPEZ")}
 

@@ -92,7 +92,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "lost",
         r"Connection to \S+ closed by remote host|Timeout, server \S+ not responding|client_loop: send disconnect|"
-        r"packet_write_wait: |ssh_dispatch_run_fatal: |Bad packet length",
+        r"Shared connection to \S+ closed|packet_write_wait: |ssh_dispatch_run_fatal: |Bad packet length",
     ),
     (
         "closed_early",
@@ -122,7 +122,7 @@ _SUBJECTS = re.compile(
     r"^<(?P<host7>[^>\n]{1,255})> \(|"
     r"remote host \"(?P<host8>[^\"\n]{1,255})\"|"
     r"Unable to negotiate with (?P<host9>\S{1,255}) port (?P<port9>\d+)|"
-    r"[Cc]onnection to (?P<host10>[^\s:]{1,255})(?: port (?P<port10>\d+))?(?::| closed by| timed out)|"
+    r"[Cc]onnection to (?P<host10>[^\s:]{1,255})(?: port (?P<port10>\d+))?(?::| closed| timed out)|"
     r"Timeout, server (?P<host11>\S{1,255}) not responding|"
     r"^(?P<host12>[\w.-]{1,255}) \| (?:UNREACHABLE|FAILED)|"
     r"Permanently added '\[?(?P<host13>[^'\],\n]{1,255})|"

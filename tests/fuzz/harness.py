@@ -108,7 +108,14 @@ def untrue(target: Target, reading: object, text: str) -> list[str]:
 
 _NUMBER = re.compile(r"\.?[0-9][0-9,_.]*(?:[eE][-+]?[0-9]+)?")
 _CLOCK = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5}):([0-9]{2})(?![0-9:])")
-_FACTORS = [1.0, 0.001, 0.01, *(float(base**power) for base in (1000, 1024) for power in (1, 2, 3, 4, 5))]
+_FACTORS = [
+    1.0,
+    0.001,
+    0.01,
+    512.0,
+    4096.0,
+    *(float(base**power) for base in (1000, 1024) for power in (1, 2, 3, 4, 5)),
+]
 _FACTORS += [1 / 1024, 1 / 1024**2]
 
 
