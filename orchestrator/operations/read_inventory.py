@@ -39,6 +39,7 @@ _KINDS = (
 )
 _TEXT_KEYS = {"fqdn", "hostname", "host", "address", "user", "session", "node", "name", "password"}
 _TOKEN = re.compile(r"\"(?:[^\"\\\n]|\\.){0,400}\"|'(?:[^'\n]|''){0,400}'|[^\s,\[\]{}#:][^\s,\[\]{}]{0,400}|\S")
+_INDIRECT = re.compile(r"\s*[!&]\S{0,400}")
 _LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 """As YAML counts lines."""
 _INI_SECTION = re.compile(r"\[[^\]\n]{0,200}\]")
@@ -101,10 +102,12 @@ class _Lines:
 
     def value(self, position: Position) -> Piece | None:
         """Behind its tag or anchor."""
-        found = self.word(position)
-        while found is not None and found.text[0] in "!&":
-            found = self._token(found.span.end - self._begin)
-        return found
+        if position.line > len(self._starts):
+            return None
+        at = self._starts[position.line - 1] + position.column - 1
+        while (indirect := _INDIRECT.match(self._text, at)) is not None:
+            at = indirect.end()
+        return self._token(at)
 
     def _token(self, at: int) -> Piece | None:
         found = _TOKEN.search(self._text, at)
