@@ -29,6 +29,8 @@ PROGRESS_ROWS = 1000
 MAX_ROWS = 10_000
 """Of the rows that may tell of failures so many of the first and of the last are read."""
 MAX_TRACEBACKS = 256
+END_CHARS = 64 * 1024
+"""Of a log's end so much is read whatever it says."""
 PANE_ROWS = 5000
 PIECE_BYTES = 1024 * 1024
 _GAP = Told(Row("[orch] left out", 0), Origin())
@@ -73,8 +75,9 @@ def read_log_pieces(pieces: Iterable[bytes], *, is_utf8: bool = False) -> LogRea
             scan.feed(piece[begin : begin + PIECE_BYTES])
     telling, tail = scan.finish()
     last = Part(tail[0].start if tail else 0, "".join([part.text for part in tail]))
-    end = max([part.start + len(part.text) for part in telling], default=0)
-    unread = Part(max(end, last.start), last.text[max(0, end - last.start) :])
+    read_to = max([part.start + len(part.text) for part in telling], default=0)
+    begin = max(read_to, last.start + len(last.text) - END_CHARS)
+    unread = Part(begin, last.text[begin - last.start :] if begin >= last.start else last.text)
     return _reading([*telling, unread], last, None)
 
 

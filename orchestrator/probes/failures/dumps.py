@@ -70,6 +70,8 @@ class Noticed:
     pid: int | None = None
     is_root: bool = False
     """The launcher says that it came first."""
+    remedy: str | None = None
+    """Where its words say more than its kind does."""
 
 
 def noticed_in_blocks(told: Sequence[Told]) -> Iterator[Noticed]:

@@ -17,8 +17,9 @@ from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
 from orchestrator.probes.failures.dumps import PAGE_KB, Noticed, derived, noticed_in_blocks, process_table
 from orchestrator.probes.failures.kinds import KINDS, Role
 from orchestrator.probes.failures.signature import Signature, compiled, merged, size_bytes, values_of
+from orchestrator.probes.import_failure import trouble_in
 from orchestrator.probes.rows import Row, Told, joined
-from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
+from orchestrator.probes.spans import OWN_WORDS, Located, Piece, Span, Value
 from orchestrator.probes.traceback_facts import Raised, Traceback
 from orchestrator.probes.traceback_words import WRAPPERS
 
@@ -48,6 +49,8 @@ _SURVIVABLE = frozenset({"cuda_oom", "host_memory", "compile_failed", "exception
 """What a program may catch and go on after: a batch left out, a function that runs uncompiled."""
 _PIN_MEMORY = "_pin_memory_loop"
 _NO_FAILURE = re.compile(r"(?:.*\.)?(?:KeyboardInterrupt|SystemExit|GeneratorExit|BrokenPipeError)$")
+_OF_IMPORTS = frozenset({"missing_library", "abi_mismatch", "import_error"})
+"""Of these import_failure knows which package to see to."""
 _DELETED = str.maketrans("", "", "0123456789")
 
 
@@ -199,6 +202,13 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
         for other in compiled(sought.others).finditer(context.text):
             if (size := size_bytes(other["size"])) is not None:
                 values.setdefault(f"process_{other['pid']}_bytes", Value(size, context.span(*other.span("size"))))
+    remedy = None
+    if sought.kind in _OF_IMPORTS and (trouble := trouble_in(Piece(row.text, 0))) is not None:
+        remedy = trouble.way_out or None
+        named = {
+            name: Value(each.value, row.span(each.span.start, each.span.end)) for name, each in trouble.named.items()
+        }
+        values = merged(values, named)
     origin = rows[index].origin
     rank, pid = values.get("rank"), values.get("pid")
     end = max([row.span(0, found.end()).end, *(value.span.end for value in values.values())])
@@ -209,6 +219,7 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
         values,
         rank.value if rank is not None and isinstance(rank.value, int) else origin.rank,
         pid.value if pid is not None and isinstance(pid.value, int) else origin.pid,
+        remedy=remedy,
     )
 
 
@@ -298,7 +309,7 @@ def _failure(
         kind=kind,
         title=about.title,
         role=str(role),
-        remedy=about.remedy,
+        remedy=next((each.remedy for each in group if each.remedy), about.remedy),
         line=first.row.text.strip(),
         values=values,
         ranks=tuple(sorted(ranks)),
