@@ -62,7 +62,7 @@ def test_a_failure_is_seen_while_it_is_watched_and_whole_behind_it(place: Place)
     place.write(command=["python3", "foreign.py", "60", "0.1", "fail"])
     place.ok("deploy")
     place.ok("launch")
-    shell = Shell(place, 60, 24)
+    shell = Shell(place, 60, 30)
     try:
         shell.type("(echo $BASHPID > pid; exec orch status --watch); echo exit code $?")
         eventually(lambda: "failed: exit code 1" in "\n".join(shell.screen()), "no failure", 40)
