@@ -81,11 +81,12 @@ def test_a_pipe_gets_lines(embedded_lab: EmbeddedLab, tmp_path: Path) -> None:
     place = Place(embedded_lab, tmp_path, f"x{next(numbers)}")
     place.write(command=["python3", "foreign.py", "30", "0.1", "fail"])
     place.ok("deploy")
-    place.ok("launch")
     try:
         with (tmp_path / "said").open("wb") as said:
             watch = place.popen("status", "--watch", stdout=said, stderr=subprocess.PIPE)
             text = lambda: (tmp_path / "said").read_text()  # noqa: E731
+            eventually(lambda: "no run yet" in text(), "it watches", 40)
+            place.ok("launch")
             eventually(lambda: "ValueError: the loss is nan: ü€\n" in text(), f"no failure in {text()}", 40)
             watch.send_signal(signal.SIGINT)
             _, errors = watch.communicate(timeout=20)
