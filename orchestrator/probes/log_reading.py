@@ -33,6 +33,8 @@ END_CHARS = 64 * 1024
 """Of a log's end so much is read whatever it says."""
 PANE_ROWS = 5000
 PIECE_BYTES = 1024 * 1024
+GENERAL = frozenset({"exception", "cuda_error", "nccl_error", "stack_dump"})
+"""Kinds that a row may be taken for whose words were cut."""
 _GAP = Told(Row("[orch] left out", 0), Origin())
 
 
@@ -91,7 +93,9 @@ def _reading(telling: Sequence[Part], tail: Part, pane: Part | None) -> LogReadi
         return reading
     told = told_rows(wrapped.rows)
     again = _of_rows(told, progress_of(told_progress(wrapped.rows[-PROGRESS_ROWS:])))
-    return _both(again, reading, reading.steps) if wrapped.is_sure else _both(reading, again, ())
+    if wrapped.is_sure:
+        return _both(again, reading, reading.steps, is_joined=False)
+    return _both(reading, again, (), is_joined=True)
 
 
 def _told(parts: Sequence[Part]) -> list[Told]:
@@ -216,8 +220,9 @@ def _noted(kind: str, line: str, span: Span, values: dict[str, Value], ranks: tu
     )
 
 
-def _both(believed: LogReading, other: LogReading, other_steps: tuple[StepTold, ...]) -> LogReading:
-    """What the second alone tells is added to the first; its steps only where the first tells of none."""
+def _both(believed: LogReading, other: LogReading, other_steps: tuple[StepTold, ...], *, is_joined: bool) -> LogReading:
+    """What the second alone tells is added to the first; its steps only where the first tells of none. is_joined: the
+    second is of joined rows, and where a row was cut it knows better what it tells."""
     tracebacks = list(believed.tracebacks)
     tracebacks += [each for each in other.tracebacks if not any(_overlap(each.span, one.span) for one in tracebacks)]
     failures = list(believed.failures)
@@ -225,8 +230,10 @@ def _both(believed: LogReading, other: LogReading, other_steps: tuple[StepTold, 
         same = next((n for n, one in enumerate(failures) if one.kind == each.kind), None)
         if same is not None:
             failures[same] = replace(failures[same], values={**each.values, **failures[same].values})
-        elif each.kind != "exception":
-            failures = [one for one in failures if one.kind != "exception" or not _overlap(one.span, each.span)]
+        elif is_joined and each.kind not in GENERAL:
+            failures = [one for one in failures if one.kind not in GENERAL or not _same_rows(one, each)]
+            failures.append(replace(each, traceback=None))
+        elif not any(_same_rows(one, each) for one in failures):
             failures.append(replace(each, traceback=None))
     failures.sort(key=lambda each: each.span.start)
     root = root_of(failures)
@@ -241,6 +248,10 @@ def _both(believed: LogReading, other: LogReading, other_steps: tuple[StepTold, 
         typical_rate=believed.typical_rate,
         skipped_steps=max(believed.skipped_steps, other.skipped_steps),
     )
+
+
+def _same_rows(one: FailureFound, other: FailureFound) -> bool:
+    return _overlap(one.spans["line"], other.spans["line"])
 
 
 def _overlap(one: Span, other: Span) -> bool:

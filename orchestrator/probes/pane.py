@@ -24,7 +24,7 @@ _BEGINS = re.compile(
     r"|NCCL |\[\s*\d{1,8}\.\d{6}\]|\(\w",
     re.IGNORECASE,
 )
-_PADDED = re.compile(r"(?<=\S) {24,}(?=\S)")
+_PADDED = re.compile(r"(?<=[^\s|]) {24,}(?=[^\s|])")  # not the empty part of a bar
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ def joined_pane(rows: Sequence[Row]) -> Pane | None:
         return Pane(padded, True)
     widths = [width(row.text) for row in rows]
     full = max(widths, default=0)
+    full = next((common for common in (full, full + 1, full + 2) if common in COMMON_WIDTHS), full)
+    short = 2 if full in COMMON_WIDTHS else 0
     if not MIN_WIDTH <= full <= MAX_WIDTH:
         return None
     together: list[list[Row]] = []
     joins = sum(
-        widths[index] == full and not _begins_anew(rows[index].text, rows[index + 1].text)
+        full - short <= widths[index] <= full and not _begins_anew(rows[index].text, rows[index + 1].text)
         for index in range(len(rows) - 1)
     )
     if not joins:
@@ -53,11 +55,19 @@ def joined_pane(rows: Sequence[Row]) -> Pane | None:
     open_ended = False
     for row, row_width in zip(rows, widths, strict=True):
         if open_ended and not _begins_anew(together[-1][-1].text, row.text) and len(together[-1]) < MAX_JOINED:
-            together[-1].append(row)
+            together[-1].append(row)  # what was cut at a blank has lost it
         else:
             together.append([row])
-        open_ended = row_width == full
+        open_ended = full - short <= row_width <= full
+        if open_ended and row_width < full:
+            together[-1][-1] = _filled_up(row, full - row_width)
     return Pane(tuple([joined(each) for each in together]), is_sure)
+
+
+def _filled_up(row: Row, columns: int) -> Row:
+    end = row.span().end - 1
+    places = row.places if row.places is not None else range(row.start, row.start + len(row.text))
+    return Row(row.text + " " * columns, row.start, [*places, *[max(row.start, end)] * columns])
 
 
 def _begins_anew(row: str, following: str) -> bool:

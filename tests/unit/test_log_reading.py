@@ -2,6 +2,7 @@
 
 import time
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.operations.readers import read_as
 from orchestrator.probes.log_reading import NEEDLES, read_log, read_log_pieces
 from orchestrator.probes.log_scan import LogScan
+from orchestrator.probes.rows import rows_of
 from tests.reading import unplaced
 
 STEP = (
@@ -77,6 +79,25 @@ def test_what_every_line_holds_hides_no_failure():
 def test_a_loss_that_is_no_number_is_found_where_it_began():
     text = steps(9000) + "step 9001 loss nan\n" + steps(9000, 9002)
     assert [each.kind for each in read_log(text).failures] == ["divergence"]
+
+
+LOGS = Path(__file__).parent.parent / "data" / "read" / "log"
+WRAPS_BADLY = {  # a pane drops what these cannot be read without: blanks of a bar, which of two writers a row is of
+    "crash-01-faulthandler-current-thread-second.txt",
+    "nccl-08-warn-lines-retcode-6.txt",
+    "traceback-04-two-threads-interleaved.txt",
+    "nccl-watchdog-stuck-wrapped-pane.txt",  # is one already
+}
+
+
+@pytest.mark.parametrize("path", [path for path in sorted(LOGS.glob("*.txt")) if path.name not in WRAPS_BADLY])
+def test_a_log_copied_from_a_pane_of_80_columns_tells_of_the_same_failures(path):
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    rows = [row.text.expandtabs() for row in rows_of(text)]
+    wrapped = [row[begin : begin + 80].rstrip() for row in rows for begin in range(0, max(1, len(row)), 80)]
+    found, expected = read_log("\n".join(wrapped)), read_log(text)
+    assert sorted(each.kind for each in found.failures) == sorted(each.kind for each in expected.failures)
+    assert (found.root and found.root.kind) == (expected.root and expected.root.kind)
 
 
 HOSTILE = [

@@ -208,7 +208,7 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
         named = {
             name: Value(each.value, row.span(each.span.start, each.span.end)) for name, each in trouble.named.items()
         }
-        values = merged(values, named)
+        values = merged(named, values)
     origin = rows[index].origin
     rank, pid = values.get("rank"), values.get("pid")
     end = max([row.span(0, found.end()).end, *(value.span.end for value in values.values())])
