@@ -8,10 +8,16 @@ import os
 from orchestrator import __version__
 
 EXIT_CODES = """\
-exit codes: 0 done, 1 nothing found (logs --traceback) or different (diff), 2 usage, 3 inventory,
-4 host unreachable, 5 host key, 6 login refused, 7 container, 8 outcome unknown (link lost), 9 busy (live run, lease),
-10 preflight, 11 the run failed, 12 deadline passed, 13 transfer, 14 done and not as wanted, 70 bug, 130 interrupted.
+exit codes: 0 done, 1 nothing found (logs --traceback) or different (diff),
+2 usage, 3 inventory, 4 host unreachable, 5 host key, 6 login refused,
+7 container, 8 outcome unknown (link lost), 9 busy (live run, lease),
+10 preflight, 11 the run failed, 12 deadline passed, 13 transfer,
+14 done and not as wanted, 70 bug, 130 interrupted.
 `orch exec` hands on the command's own code."""
+
+
+# operations/readers.py has the readers; named here, too, because help imports nothing.
+READ_KINDS = ("smi-csv", "log", "import", "pip", "smi-apps", "smi-xml", "nvml", "ssh", "pct", "disk", "inventory")
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,7 +55,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     hosts = command("hosts", "show hosts, targets and payloads as the inventory is read")
     selectors(hosts)
-    hosts.add_argument("--json", action="store_true")
+    as_json(hosts)
 
     trust = command("trust", "show a host's key and, once confirmed, remember it")
     trust.add_argument("host", help="host or target name from the inventory")
@@ -90,7 +96,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     status = command("status", "what runs, how it goes, how the last run ended")
     selectors(status)
-    status.add_argument("--json", action="store_true")
+    as_json(status)
     status.add_argument("--watch", action="store_true", help="go on until Ctrl-C, also when the link comes and goes")
 
     logs = command("logs", "show a run's log")
@@ -113,13 +119,13 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     runs.add_argument("--note", metavar="TEXT", help="with mark: why")
     target(runs)
     runs.add_argument("-n", "--last", type=count, metavar="N", help="only the newest N (default: 20)")
-    runs.add_argument("--json", action="store_true")
+    as_json(runs)
 
     read = command("read", "read one captured output as status would: its values, and where each stands")
-    read.add_argument("kind", metavar="KIND", help="of what: smi-csv, ...; a wrong word lists them")
-    read.add_argument("file", nargs="?", metavar="FILE", default="-", help="default, and `-`: stdin")
+    read.add_argument("kind", metavar="KIND", help=f"whose output it is: {', '.join(READ_KINDS)}")
+    read.add_argument("file", nargs="?", metavar="FILE", default="-", help="the file; without it, or `-`: stdin")
     read.add_argument("--fields", metavar="A,B,...", help="the columns that were asked for, where no header names them")
-    read.add_argument("--json", action="store_true")
+    as_json(read)
 
     diff = command("diff", "what differs between two runs, the likeliest cause first; exit code 1: something does")
     diff.add_argument(
@@ -129,7 +135,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
         help="run id or its beginning, last-good, latest, or now (the target as it is); default: last-good latest",
     )
     target(diff)
-    diff.add_argument("--json", action="store_true")
+    as_json(diff)
 
     fingerprint = command("fingerprint", "everything that a run would start from now; nothing is started")
     selectors(fingerprint)
@@ -156,7 +162,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     )
     reset.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     reset.add_argument("--yes", action="store_true", help="do not ask")
-    reset.add_argument("--json", action="store_true")
+    as_json(reset)
 
     pull = command("pull", "fetch a run's records, log and checkpoints")
     pull.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the last one)")
@@ -165,7 +171,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     execute = command("exec", "run one command on the target")
     target(execute)
-    execute.add_argument("--timeout", type=seconds, metavar="SECONDS")
+    execute.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end it after this")
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- argv", help="the command, after --")
 
     shell = command("shell", "open a shell on the target")
@@ -190,7 +196,7 @@ def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
     listing = verb("list", "the snapshots: size, when, of which runs, complete or not")
     for read in (show, listing):
         selectors(read)
-        read.add_argument("--json", action="store_true")
+        as_json(read)
 
 
 def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:
@@ -215,14 +221,14 @@ def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:
     sync.add_argument("--dry-run", action="store_true", help="say what would be built and sent; change nothing")
     listing = verb("list", "which environments there are, and which are current")
     selectors(listing)
-    listing.add_argument("--json", action="store_true")
+    as_json(listing)
     check = verb("check", "compare the environment that the command runs in with its lock or its baseline")
     selectors(check)
     check.add_argument("--purpose", metavar="NAME", help="another one of those that orch made")
     check.add_argument("--python", metavar="PATH", help="another one: its interpreter on the target")
     check.add_argument("--quick", action="store_true", help="hash only the files that were written since")
     check.add_argument("--deadline", type=seconds, default=120.0, metavar="SECONDS", help="of hashing (default: 120)")
-    check.add_argument("--json", action="store_true")
+    as_json(check)
     baseline = verb("baseline", "record what an environment that orch did not make holds, to compare with later")
     baseline.add_argument("--python", metavar="PATH", help="its interpreter, in place of the payload's `python:`")
     target(baseline)
@@ -230,7 +236,7 @@ def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:
     use.add_argument("environment", metavar="ENVIRONMENT", help="its name, or the beginning")
     rollback = verb("rollback", "make the environment before current again")
     for switch in (use, rollback):
-        switch.add_argument("--purpose", metavar="NAME")
+        switch.add_argument("--purpose", metavar="NAME", help="of which purpose, where there are several")
         target(switch)
     remove = verb("remove", "remove environments that are neither current nor in use by a run")
     remove.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help="their names, or the beginnings")
@@ -240,19 +246,23 @@ def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:
 
 def _add_lab(lab: argparse.ArgumentParser) -> None:
     verbs = lab.add_subparsers(dest="lab_verb", required=True, metavar="VERB")
-    up = verbs.add_parser("up", help="make a lab")
+
+    def verb(name: str, summary: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(name, help=summary, description=summary)
+
+    up = verb("up", "make a lab")
     _add_kind(up)
     up.add_argument("--venv", metavar="PATH", help="what the container's /root/venv points at")
-    down = verbs.add_parser("down", help="remove a lab, also a broken one")
+    down = verb("down", "remove a lab, also a broken one")
     _add_kind(down)
     _add_which(down)
     down.add_argument("--stale", action="store_true", help="remove only what dead labs left behind")
-    status = verbs.add_parser("status", help="which labs there are and how they do")
+    status = verb("status", "which labs there are and how they do")
     _add_which(status)
-    shell = verbs.add_parser("shell", help="a shell, or one command, on the controller's side of a lab")
+    shell = verb("shell", "a shell, or one command, on the controller's side of a lab")
     _add_kind(shell)
     _add_which(shell)
-    shell.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    shell.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="without it, a shell")
 
 
 def _add_kind(parser: argparse.ArgumentParser) -> None:
@@ -281,9 +291,20 @@ def count(text: str) -> int:
     return value
 
 
+def as_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+
+
 def selectors(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="target, group, container id, or `all`")
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help="target, group, container id, or `all`; not needed when there is only one",
+    )
 
 
 def target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-t", "--target", metavar="TARGET", help="target name or container id")
+    parser.add_argument(
+        "-t", "--target", metavar="TARGET", help="target name or container id; not needed when there is only one"
+    )

@@ -10,7 +10,8 @@ import pytest
 from orchestrator.cli import launch_command
 from orchestrator.cli.logs_command import terminal_sink
 from orchestrator.cli.main import main
-from orchestrator.cli.parsers import build_parser
+from orchestrator.cli.parsers import READ_KINDS, build_parser
+from orchestrator.operations.readers import READERS
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,10 @@ def test_a_number_that_means_nothing_is_refused(words: list[str], capsys: pytest
 def test_numbers_that_mean_something() -> None:
     assert build_parser().parse_args(["stop", "--timeout", "1.5"]).timeout == 1.5
     assert build_parser().parse_args(["logs", "-n", "0"]).lines == 0
+
+
+def test_help_names_each_kind_of_output_that_can_be_read() -> None:
+    assert tuple(READERS) == READ_KINDS
 
 
 def test_a_terminal_sees_the_last_line_that_has_no_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,3 +28,7 @@ def test_the_page_lists_every_code_with_its_error() -> None:
 def test_help_lists_them_too() -> None:
     told = {int(code) for code in re.findall(r"(?:^|[,:;] |\n)(\d+) ", EXIT_CODES)}
     assert told == {0, errors.EXIT_BUG, errors.EXIT_INTERRUPTED} | set(of_errors())
+
+
+def test_they_can_be_read_on_a_terminal_of_80_columns() -> None:
+    assert max(map(len, EXIT_CODES.splitlines())) <= 80
