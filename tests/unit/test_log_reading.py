@@ -90,14 +90,28 @@ WRAPS_BADLY = {  # a pane drops what these cannot be read without: blanks of a b
 }
 
 
+def wrapped(text):
+    """As a pane of 80 columns shows it, blanks at the ends of its rows left out."""
+    rows = [row.text.expandtabs() for row in rows_of(text)]
+    return "\n".join(row[begin : begin + 80].rstrip() for row in rows for begin in range(0, max(1, len(row)), 80))
+
+
 @pytest.mark.parametrize("path", [path for path in sorted(LOGS.glob("*.txt")) if path.name not in WRAPS_BADLY])
 def test_a_log_copied_from_a_pane_of_80_columns_tells_of_the_same_failures(path):
     text = path.read_bytes().decode("utf-8", "surrogateescape")
-    rows = [row.text.expandtabs() for row in rows_of(text)]
-    wrapped = [row[begin : begin + 80].rstrip() for row in rows for begin in range(0, max(1, len(row)), 80)]
-    found, expected = read_log("\n".join(wrapped)), read_log(text)
+    found, expected = read_log(wrapped(text)), read_log(text)
     assert sorted(each.kind for each in found.failures) == sorted(each.kind for each in expected.failures)
     assert (found.root and found.root.kind) == (expected.root and expected.root.kind)
+
+
+@pytest.mark.parametrize("name", ["throughput-01-titan-rank-prefix", "throughput-04-titan-checkpoint-stall"])
+def test_steps_whose_rows_were_cut_at_a_blank_or_within_a_number_are_the_same(name):
+    text = (LOGS / f"{name}.txt").read_text("utf-8")
+
+    def steps_of(reading):
+        return [(step.step, step.loss, [rate.per_s for rate in step.rates]) for step in reading.steps]
+
+    assert steps_of(read_log(wrapped(text))) == steps_of(read_log(text))
 
 
 HOSTILE = [
