@@ -268,6 +268,6 @@ NEEDLES: tuple[str, ...] = (
     "with the following error",
     "invoked oom",
     *BLOCK_NEEDLES,
-    *("loss nan", "loss is nan", "nan loss", "nan encountered", "nan detected"),
+    *("loss nan", "loss is nan", "nan loss", "nan encountered", "nan detected", "returned nan"),
     *(needle for sought in SIGNATURES for needle in sought.needles if needle != "nan"),
 )

@@ -81,6 +81,17 @@ def test_a_loss_that_is_no_number_is_found_where_it_began():
     assert [each.kind for each in read_log(text).failures] == ["divergence"]
 
 
+def test_each_line_that_tells_of_a_failure_is_of_its_kind():
+    page = Path(__file__).parent.parent / "data" / "printed" / "failures.tsv"
+    rows = [line.split("\t") for line in page.read_text("utf-8").splitlines() if not line.startswith("#")]
+    wrong = {}
+    for kind, line in rows:
+        found = [each.kind for each in read_log(line.replace("\\n", "\n")).failures]
+        if kind not in found:
+            wrong[line] = found
+    assert wrong == {} and len(rows) > 30
+
+
 LOGS = Path(__file__).parent.parent / "data" / "read" / "log"
 WRAPS_BADLY = {  # a pane drops what these cannot be read without: blanks of a bar, which of two writers a row is of
     "crash-01-faulthandler-current-thread-second.txt",

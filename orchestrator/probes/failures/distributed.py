@@ -77,6 +77,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "tcpstore|connection was likely closed|broken pipe|store->get",
         r"(?:failed to (?:recv|send|check)|sendBytes failed|recvValue failed|recvVector failed"
         r"|recvBytes)[^\n]{0,200}(?:TCPStore|SocketImpl|Broken pipe|Connection reset)"
+        r"|store->get\('[^'\n]{0,80}'\) got error: (?P<error>[^\n]{1,80})"
         r"|Connection was likely closed\. Did the remote server shutdown"
         r"|Failed to check the \"should dump\" flag on TCPStore",
         r"\[(?:PG .{0,80} )?rank (?P<rank>\d{1,6})\]",
@@ -103,11 +104,13 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "worker_failed",
-        "failed (exitcode|exits with return code|with exit code|died with "
+        "failed (exitcode|exits with return code|exited on signal|with exit code|died with "
         "<signals|processexitedexception|terminated with signal|terminated with exit code",
         r"failed \(exitcode: (?P<exitcode>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,6}) \(pid: (?P<pid>\d{1,9})\)"
         r"|--local_rank=(?P<local_rank3>\d{1,6})\b.{0,2000}exits with return code = (?P<exitcode3>-?\d{1,6})"
         r"|(?:terminated|exited) with exit code (?P<exitcode4>[1-9]\d{0,5})\b"
+        r"|process rank (?P<rank>\d{1,6}) with PID (?P<pid4>\d{1,9}) on node (?P<host>\S{1,80}) exited on signal"
+        r" (?P<signal4>\d{1,3}) \((?P<signal_name4>[A-Za-z ]{1,40})\)"
         r"|Command .{0,2000} died with <Signals\.(?P<signal_name>\w{1,20}): (?P<signal>\d{1,3})>"
         r"|process (?P<local_rank2>\d{1,6}) terminated with (?:signal (?P<signal_name2>\w{1,20})"
         r"|exit code (?P<exitcode2>\d{1,6}))",

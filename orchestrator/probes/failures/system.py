@@ -8,14 +8,16 @@ _KB = r"[\d, ]{1,24}"
 SIGNATURES: tuple[Signature, ...] = (
     signature(
         "host_oom_kill",
-        "killed process|kill process|oom-kill:|oom_kill|oom-killer|oom killer|oom-kill event|out-of-memory "
+        "oomkilled|: out of memory|killed process|kill process|oom-kill:|oom_kill|oom-killer|oom "
+        "killer|oom-kill event|out-of-memory "
         "handler|systemd-oomd",
         r"(?:out of memory: |killed as a result "
         r"|memory cgroup out of memory: )?kill(?:ed)? process (?P<pid>\d{1,9}),? "
         r"\(?(?P<process>[^),\n]{1,64})\)?"
         r"|oom-kill:constraint=(?P<constraint>\w{1,40})"
         r"|(?P<process2>[^\s:\]]{1,64}) invoked oom-killer|detected (?P<count>\d{1,6}) oom[-_]kill event"
-        r"|killed by the (?:cgroup )?(?:out-of-memory handler|OOM killer)|systemd-oomd killed",
+        r"|killed by the (?:cgroup )?(?:out-of-memory handler|OOM killer)|systemd-oomd killed|OOMKilled"
+        r"|srun: error: .{1,120}: Out Of Memory\b",
         rf"total-vm: ?(?P<total_vm_kb>{_KB})kB",
         rf"anon-rss: ?(?P<anon_rss_kb>{_KB})kB",
         rf"file-rss: ?(?P<file_rss_kb>{_KB})kB",
@@ -35,14 +37,16 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "segfault",
-        "segmentation fault|segfault at|sigsegv",
+        "segmentation fault|segfault at|sigsegv|general protection fault",
         r"(?P<process>[^\s\[\]]{1,64})\[(?P<pid>\d{1,9})\]: segfault at (?P<address>[\da-f]{1,16}) ip .{1,60} "
         r"error \d{1,6}(?: in (?P<library>[^\[\s]{1,200}))?"
+        r"|traps: (?P<process2>[^\s\[\]]{1,64})\[(?P<pid2>\d{1,9})\] general protection fault.{0,80} in "
+        r"(?P<library2>[^\[\s]{1,200})"
         r"|(?:^|zsh: |\d |: |\[orch\].{0,80})segmentation fault(?: +\(core dumped\))?"
         r"|caught signal 11 \(Segmentation fault"
         r"|signal: segmentation fault|signal SIGSEGV|\*\*\* SIGSEGV|<Signals\.SIGSEGV|signal 11 \(SIGSEGV\)",
         r": line \d{1,6}: +(?P<pid>\d{1,9}) ",
-        r"segmentation fault(?: +\(core dumped\))? {1,8}(?P<command>\S.{0,200})$",
+        r"segmentation fault(?: +\(core dumped\))? {1,8}(?P<command>[^\s(].{0,200})$",
         r"worker \(pid\(?s?\)? (?P<pid>\d{1,9})\)",
         unless=r"^Fatal Python error|^\s*#",
     ),
@@ -52,7 +56,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"(?:^|zsh: |\d |: |unexpected )bus error(?: +\(core dumped\))?|<Signals\.SIGBUS|signal 7 \(SIGBUS\)"
         r"|signal SIGBUS|caught signal 7",
         r": line \d{1,6}: +(?P<pid>\d{1,9}) ",
-        r"bus error(?: +\(core dumped\))? {1,8}(?P<command>(?!encountered)\S.{0,200})$",
+        r"bus error(?: +\(core dumped\))? {1,8}(?P<command>(?!encountered)[^\s(].{0,200})$",
         r"worker \(pid\(?s?\)? (?P<pid>\d{1,9})\)",
         r"(?P<shm>insufficient shared memory \(shm\)|out of shared memory)",
         unless=r"^Fatal Python error",
@@ -98,7 +102,8 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "shm_full",
         "shared memory|/dev/shm|unable to write to file </torch|shm_open|unable to open shared memory|unable to mmap",
-        r"insufficient shared memory \(shm\)|unable to (?:write to|open) (?:file"
+        r"unable to write to file </torch_"
+        r"|insufficient shared memory \(shm\)|unable to (?:write to|open) (?:file"
         r"|shared memory object) </torch_[^>\n]{1,80}>[^\n]{0,80}(?:no space left|\(28\))"
         r"|unable to mmap (?P<tried_bytes>\d{1,18} bytes) from file <[^>\n]{0,200}>: Cannot allocate memory"
         r"|Error while creating shared memory segment (?P<path>[^\n]{1,120}?) \(size (?P<tried_bytes2>\d{1,18})"
@@ -143,7 +148,7 @@ SIGNATURES: tuple[Signature, ...] = (
     signature("read_only", "read-only file system|errno 30", r"\[Errno 30\]|read-only file system"),
     signature("stale_mount", "stale|errno 116|os error 116", r"Stale (?:NFS )?file handle|\[Errno 116\]"),
     signature("dead_mount", "transport endpoint|errno 107", r"Transport endpoint is not connected|\[Errno 107\]"),
-    signature("open_files", "too many open files|errno 24", r"\[Errno 24\]|too many open files|ancdata"),
+    signature("open_files", "too many open files|errno 24|ancdata", r"\[Errno 24\]|too many open files|ancdata"),
     signature(
         "host_memory",
         "can't allocate memory|memoryerror|cannot allocate memory|unable to allocate|bad_alloc|defaultcpuallocator",
