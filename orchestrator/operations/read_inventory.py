@@ -39,6 +39,7 @@ _KINDS = (
 )
 _TEXT_KEYS = {"fqdn", "hostname", "host", "address", "user", "session", "node", "name", "password"}
 _TOKEN = re.compile(r"\"(?:[^\"\\\n]|\\.){0,400}\"|'(?:[^'\n]|''){0,400}'|[^\s,\[\]{}#:][^\s,\[\]{}]{0,400}|\S")
+_BLOCK = re.compile(r"[|>][^\r\n]{0,100}\s+")
 _INDIRECT = re.compile(r"\s*[!&]\S{0,400}")
 _LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 """As YAML counts lines."""
@@ -72,7 +73,7 @@ def read_inventory_text(text: str) -> InventoryReading:
         return InventoryReading({}, (*findings, *([found] if found else [])), (), hosts)
     leaves = dict(_leaves(values, places, lines))
     findings += _known(lines.finding(mistake) for mistake in sorted(set(of_yaml), key=_place))
-    findings += _numbers_for_text(leaves)
+    findings += _numbers_for_text(leaves, text)
     schema = _known(lines.finding(mistake) for mistake in sorted(set(of_schema), key=_place))
     return InventoryReading(leaves, tuple(findings), tuple(schema))
 
@@ -114,7 +115,10 @@ class _Lines:
         return None if found is None else Piece(found[0].rstrip(":") or found[0], self._begin + found.start())
 
     def words(self, text: str, at: int) -> Span | None:
-        """Where a text that begins at `at`, perhaps with a quote, ends: it may go on over several lines."""
+        """Where a text that begins at `at`, perhaps with a quote, ends: it may go on over several lines, and behind
+        `>` or `|` it begins on the next one."""
+        if (block := _BLOCK.match(self._text, at - self._begin)) is not None:
+            at = self._begin + block.end()
         pattern = r"['\"]?" + r"\s+".join(map(re.escape, text[:2000].split()))
         found = re.compile(pattern).match(self._text, at - self._begin) if text.split() else None
         return None if found is None else Span(self._begin + found.start(), self._begin + found.end())
@@ -161,7 +165,7 @@ def _span(word: Piece, value: object, lines: _Lines) -> Span:
     return (lines.words(value, word.start) if isinstance(value, str) else None) or word.span
 
 
-def _numbers_for_text(leaves: Mapping[str, Value]) -> Iterator[Finding]:
+def _numbers_for_text(leaves: Mapping[str, Value], text: str) -> Iterator[Finding]:
     """`fqdn: 1234`: a number where a name belongs."""
     for path, leaf in leaves.items():
         key = path.rpartition(".")[2]
@@ -169,7 +173,7 @@ def _numbers_for_text(leaves: Mapping[str, Value]) -> Iterator[Finding]:
             way_out = f'write "{leaf.value}" in quotes if it is text'
             named = {"path": Value(path, leaf.span)}
             spans = {"kind": leaf.span, "said": leaf.span}
-            yield Finding("number_for_text", str(leaf.value), named, way_out, spans=spans)
+            yield Finding("number_for_text", leaf.span.of(text), named, way_out, spans=spans)
 
 
 def _ini_hosts(text: str, begin: int) -> Iterator[Value]:
