@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional
 
 import contract
 import torch
-from config import Config, to_yaml
+from config import Config, ConfigError, to_yaml
 from order import Chapter, Chapters
 from safetensors.torch import load_file, save_file
 
@@ -25,7 +25,7 @@ BEST = "best.json"
 """Beside the checkpoints: the step and acceptance of the best of them."""
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(ConfigError):
     """A checkpoint that cannot be resumed from."""
 
 
@@ -43,6 +43,8 @@ class Checkpoint:
     chapters: Chapters
     batches_met: int
     """Over the whole run, by however many replicas."""
+    target: Optional[str]
+    """Identity of the target whose hidden states it learned. None: not recorded."""
 
 
 def save_checkpoint(
@@ -57,8 +59,9 @@ def save_checkpoint(
     batches_met: int,
     keep: int,
     acceptance: Optional[float] = None,
+    target: Optional[str] = None,
 ) -> Path:
-    """The newest `keep` stay, and the one with the best acceptance, which best.json names."""
+    """target: its identity. The newest `keep` stay, and the one with the best acceptance, which best.json names."""
     parent.mkdir(parents=True, exist_ok=True)
     final = parent / f"step-{step}"
     if (final / contract.CHECKPOINT_MARKER).exists():
@@ -77,6 +80,7 @@ def save_checkpoint(
         "chapters": [(chapter.begins, chapter.rows) for chapter in chapters],
         "batches_met": batches_met,
         "prepared": os.path.relpath(prepared, parent),
+        "target": target,
     }
     torch.save(state, fresh / TRAINING_STATE)
     contract.write_json(fresh / FACTS, {"step": step, "acceptance": acceptance})
@@ -100,18 +104,26 @@ def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint:
     """Raises CheckpointError."""
     if not (folder / contract.CHECKPOINT_MARKER).exists():
         raise CheckpointError(f"{folder} is not a complete checkpoint: no {contract.CHECKPOINT_MARKER} in it")
-    state = torch.load(folder / TRAINING_STATE, map_location=device, weights_only=True)
-    return Checkpoint(
-        folder=folder,
-        step=int(state["step"]),
-        weights=load_file(str(folder / WEIGHTS), device=str(device)),
-        optimisation=state["optimisation"],
-        random_state=state["random_state"].cpu(),
-        settings=state["settings"],
-        prepared=(folder.resolve().parent / state["prepared"]).resolve(),
-        chapters=tuple(Chapter(*chapter) for chapter in state["chapters"]),
-        batches_met=int(state["batches_met"]),
-    )
+    try:
+        state = torch.load(folder / TRAINING_STATE, map_location=device, weights_only=True)
+        return Checkpoint(
+            folder=folder,
+            step=int(state["step"]),
+            weights=load_file(str(folder / WEIGHTS), device=str(device)),
+            optimisation=state["optimisation"],
+            random_state=state["random_state"].cpu(),
+            settings=state["settings"],
+            prepared=(folder.resolve().parent / state["prepared"]).resolve(),
+            chapters=tuple(Chapter(*chapter) for chapter in state["chapters"]),
+            batches_met=int(state["batches_met"]),
+            target=state.get("target"),
+        )
+    except Exception as error:  # of zip files, pickles, safetensors, and of what is not in them
+        others = [f"step-{step}" for step in complete_steps(folder.parent) if f"step-{step}" != folder.name]
+        raise CheckpointError(
+            f"{folder} is damaged ({type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}); "
+            + (f"beside it there is {', '.join(others)}" if others else "there is no other beside it")
+        ) from error
 
 
 def complete_steps(parent: Path) -> List[int]:

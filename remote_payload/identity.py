@@ -1,4 +1,4 @@
-"""What data a run was trained on: files, bytes, and hashes of samples of each.
+"""What data and target a run was trained on: files, bytes, and hashes of samples of each.
 
 Rule: cheap enough to be taken at every start of a run over terabytes, and enough to tell data that grew from
 other data.
@@ -7,11 +7,14 @@ other data.
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 SAMPLES = 16
 SAMPLE_BYTES = 65536
+MODEL_FILES = ("config.json", "tokenizer.json")
+WEIGHT_FILES = (".safetensors", ".bin")
 
 FileIdentity = Dict[str, Any]
 """name, bytes, samples: [offset, bytes, sha256] each."""
@@ -20,6 +23,12 @@ FileIdentity = Dict[str, Any]
 def identify(files: Sequence[Path]) -> List[FileIdentity]:
     """Raises OSError."""
     return [{"name": file.name, "bytes": file.stat().st_size, "samples": _sample(file)} for file in files]
+
+
+def identity_of_model(folder: Path) -> str:
+    """Of what its hidden states depend on. Raises OSError."""
+    files = sorted(one for one in folder.iterdir() if one.name in MODEL_FILES or one.suffix in WEIGHT_FILES)
+    return hashlib.sha256(json.dumps(identify(files)).encode()).hexdigest()
 
 
 def other_than_grown(old: Sequence[FileIdentity], files: Sequence[Path]) -> List[str]:

@@ -90,6 +90,7 @@ def train_drafter(
             batches_met=course.met_after(step),
             keep=config.checkpoint.keep,
             acceptance=acceptance,
+            target=prepared.target_identity,
         )
 
     plan = compile_plan(config, prepared.width, [str(device) for device in placement.drafters])

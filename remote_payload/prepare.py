@@ -16,9 +16,10 @@ from typing import List, Optional, Sequence, Tuple
 import contract
 import torch
 from checkpoint import Checkpoint
-from config import Config
-from data import read_data
+from config import Config, ConfigError
+from data import read_data, read_record
 from dataset import question_length
+from identity import identity_of_model
 from order import Chapters, grow
 from packing import Packs, pack_rows
 from progress import Progress
@@ -55,6 +56,7 @@ class Prepared:
     """The target's own folder."""
     packs: Optional[Packs] = None
     """Which documents share a row; None: each has one of its own."""
+    target_identity: Optional[str] = None
 
 
 def prepare(
@@ -67,8 +69,10 @@ def prepare(
     progress: Progress,
     stop: StopRequest,
 ) -> Prepared:
-    """Raises StopAsked, DataError, OSError or ValueError (a folder that is no model)."""
+    """Raises StopAsked, ConfigError, DataError, OSError or ValueError (a folder that is no model)."""
     final = run_folder / FOLDER
+    if resumed is not None:
+        check_same_material(resumed, spec)
     if not final.is_dir():
         fresh = run_folder / f".{FOLDER}.{os.getpid()}"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -104,7 +108,24 @@ def prepare(
         None if spec.data is None else open_rows(part_folders(final, "held-out")),
         weights,
         packs,
+        identity_of_model(weights),
     )
+
+
+def check_same_material(resumed: Checkpoint, spec: contract.RunSpec) -> None:
+    """Raises ConfigError when the checkpoint learned from another target, or from data of another kind."""
+    what = f"this run cannot resume {resumed.folder}: it was trained "
+    if not resumed.prepared.is_dir():
+        raise ConfigError(f"{what}on what was in {resumed.prepared}, which is gone")
+    given = read_record(resumed.prepared)
+    if given is not None and spec.data is None:
+        raise ConfigError(f"{what}on data ({given['path']}), and this run names none")
+    if given is None and spec.data is not None:
+        raise ConfigError(f"{what}on text that was made there, and this run names data ({spec.data})")
+    model = Path(spec.model) if spec.model else resumed.prepared
+    if resumed.target is not None and (not model.is_dir() or identity_of_model(model) != resumed.target):
+        named = f"{spec.model} is not that one" if spec.model else "this run names no model"
+        raise ConfigError(f"{what}with another target: {named}")
 
 
 def another_target(prepared: Prepared, device: torch.device) -> Target:

@@ -8,7 +8,16 @@ from pathlib import Path
 import checkpoint
 import contract
 import pytest
-from checkpoint import best_step, complete_steps, save_checkpoint
+import torch
+from checkpoint import (
+    TRAINING_STATE,
+    WEIGHTS,
+    CheckpointError,
+    best_step,
+    complete_steps,
+    load_checkpoint,
+    save_checkpoint,
+)
 from optimise import Optimisation
 from order import Chapter
 from tiny import tiny_config, tiny_drafter, tiny_target
@@ -65,3 +74,17 @@ def test_what_breaks_off_while_saving_leaves_the_checkpoints_that_were(save, tmp
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".step")]
     (tmp_path / "step-2" / contract.CHECKPOINT_MARKER).unlink()
     assert complete_steps(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("name", [TRAINING_STATE, WEIGHTS])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_damaged_checkpoint_is_refused_with_those_beside_it(save, tmp_path, name, share):
+    save(1)
+    path = save(2) / name
+    with path.open("r+b") as stream:
+        stream.truncate(int(path.stat().st_size * share))
+    with pytest.raises(CheckpointError, match=r"step-2 is damaged \(.+\); beside it there is step-1"):
+        load_checkpoint(tmp_path / "step-2", torch.device("cpu"))
+    path.unlink()
+    with pytest.raises(CheckpointError, match="step-2 is damaged"):
+        load_checkpoint(tmp_path / "step-2", torch.device("cpu"))

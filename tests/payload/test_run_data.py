@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 
 import contract
@@ -17,11 +20,23 @@ from tiny import TINY
 DATA = {"data.held_out_every": 4, "data.max_tokens": 40, "checkpoint.every_steps": 1, "steps": 3}
 
 
-def start(folder: Path, monkeypatch, data: Path, *, resume_from: Path | None = None, **changes) -> int:
+def start(
+    folder: Path,
+    monkeypatch,
+    data: Path | None,
+    *,
+    resume_from: Path | None = None,
+    model: Path | None = None,
+    **changes,
+) -> int:
     folder.mkdir()
     settings = {**TINY, **DATA, **{name.replace("__", "."): value for name, value in changes.items()}}
     spec = contract.RunSpec(
-        folder.name, settings=settings, data=str(data), resume_from=str(resume_from) if resume_from else None
+        folder.name,
+        settings=settings,
+        data=data and str(data),
+        model=model and str(model),
+        resume_from=resume_from and str(resume_from),
     )
     contract.write_json(folder / contract.RUN_SPEC, spec)
     monkeypatch.setenv(contract.RUN_DIR_VARIABLE, str(folder))
@@ -66,6 +81,27 @@ def test_a_run_resumes_on_grown_data_with_its_cursor_right_and_refuses_other_dat
     data.write_text(data.read_text().replace("bottles", "lanterns"))
     assert start(tmp_path / "other", monkeypatch, data, resume_from=half) == contract.EXIT_BAD_CONFIG
     assert "is not the data the checkpoint was trained on: data.jsonl is not what it was" in capsys.readouterr().err
+
+
+def test_a_run_resumes_only_with_the_target_and_the_kind_of_data_it_learned_from(tmp_path, monkeypatch, data, capsys):
+    """By hand `--resume` is easily given without `--data` or `--model`, and rows would be cut to another width."""
+    assert start(tmp_path / "first", monkeypatch, data, steps=1) == contract.EXIT_OK
+    last = tmp_path / "first" / contract.CHECKPOINTS / "step-1"
+
+    def refused(name: str, *given, **changes) -> str:
+        assert start(tmp_path / name, monkeypatch, *given, resume_from=last, **changes) == contract.EXIT_BAD_CONFIG
+        assert not (tmp_path / name / "prepared").exists()
+        return capsys.readouterr().err
+
+    assert re.search(r"trained on data \(\S+data.jsonl\), and this run names none", refused("bare", None))
+    model = tmp_path / "model"
+    shutil.copytree(tmp_path / "first" / "prepared", model)
+    with (model / "model.safetensors").open("r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(b"\xff")
+    assert f"with another target: {model} is not that one" in refused("other", data, model=model)
+    shutil.rmtree(tmp_path / "first" / "prepared")
+    assert "first/prepared, which is gone" in refused("gone", data)
 
 
 def test_a_bad_line_stops_a_strict_run_before_it_begins(tmp_path, monkeypatch, data, capsys):
