@@ -36,7 +36,7 @@ if __name__ == "__main__":
 import contract  # noqa: E402
 from config import Config, resolve  # noqa: E402
 from progress import Progress  # noqa: E402
-from ranks import ENDS_OF_A_RUN, EXIT_LEADER_TELLS, EXIT_PEER_LOST, Rank  # noqa: E402
+from ranks import ENDS_OF_A_RUN, EXIT_LEADER_TELLS, EXIT_PART_DONE, EXIT_PEER_LOST, Rank  # noqa: E402
 from stopping import StopRequest  # noqa: E402
 from supervisor import JOB, OF_THE_SUPERVISOR  # noqa: E402
 from train import answer_for, run  # noqa: E402
@@ -79,7 +79,7 @@ def main(arguments: List[str]) -> int:
         follow(job, rank, ranks, config, spec, folder, stop)
     except Exception as error:
         return failed(error, rank, job)
-    return contract.EXIT_OK
+    return EXIT_PART_DONE
 
 
 def listen(stop: StopRequest) -> None:
@@ -189,7 +189,7 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    if code not in ENDS_OF_A_RUN:
+    if code not in (*ENDS_OF_A_RUN, EXIT_PART_DONE):
         # Threads of a group whose other side is gone would keep the interpreter from ending.
         os._exit(code)
     sys.exit(code)

@@ -16,6 +16,8 @@ EXIT_PEER_LOST = 70
 """Of a rank: another one went away. The cause is there, not here."""
 EXIT_LEADER_TELLS = 71
 """Of a rank that is no leader: it ended for a reason that the leader knows and reports."""
+EXIT_PART_DONE = 72
+"""Of a rank that is no leader, in order. Not 0: some library's `exit(0)` is no end of a training."""
 
 ENDS_OF_A_RUN = (
     contract.EXIT_OK,
@@ -24,6 +26,10 @@ ENDS_OF_A_RUN = (
     contract.EXIT_STOPPED_EMPTY_HANDED,
 )
 """Exit codes of the leader that are the run's."""
+
+
+IN_ORDER = (None, EXIT_PEER_LOST, EXIT_LEADER_TELLS, EXIT_PART_DONE)
+"""What tells of no fault in that very rank, unless it leads."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def judge(codes: Mapping[Rank, Optional[int]]) -> Optional[Verdict]:
         return Verdict(contract.EXIT_FAILED, killed[0], at_once=True)
     if of_leader == contract.EXIT_FAILED:
         return Verdict(contract.EXIT_FAILED, None, at_once=True)
-    by_itself = [rank for rank, code in codes.items() if code not in (None, 0, EXIT_PEER_LOST, EXIT_LEADER_TELLS)]
+    by_itself = [rank for rank, code in codes.items() if code not in IN_ORDER]
     bereft = [rank for rank, code in codes.items() if code == EXIT_PEER_LOST]
     if by_itself or bereft:
         return Verdict(contract.EXIT_FAILED, (by_itself or bereft)[0], at_once=False)
@@ -101,7 +107,9 @@ def judge(codes: Mapping[Rank, Optional[int]]) -> Optional[Verdict]:
 
 def ending(code: int) -> str:
     """As a sentence goes on after a rank's name."""
-    if code >= 0:
+    if code == 0:
+        return "ended before its part was done (exit code 0)"
+    if code > 0:
         return f"failed (exit code {code})"
     try:
         name = signal.Signals(-code).name

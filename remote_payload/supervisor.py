@@ -31,7 +31,7 @@ LOOK_EVERY_S = 0.1
 SETTLE_S = 3.0
 """How long a failure waits for a better reason: that of the rank that failed first, or of the leader."""
 LEAVE_S = 20.0
-"""How long other ranks may take to leave once the leader has."""
+"""How long other ranks may take to leave once the leader has, in order."""
 RANK = Path(__file__).resolve().parent / "rank.py"
 JOB = "job.json"
 OF_THE_SUPERVISOR = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -68,7 +68,7 @@ def supervise(
             progress.say(f"started {describe(rank, processes[rank].pid)}")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_SUPERVISOR)
         verdict = watch(processes, stop)
-        end(processes, LEAVE_S if verdict.culprit is None else 0.0)
+        end(processes, patience_s(verdict))
         tell(verdict, processes, job, folder, progress)
         return verdict.code
     finally:
@@ -93,6 +93,13 @@ def watch(processes: Mapping[Rank, subprocess.Popen[bytes]], stop: StopRequest) 
             if verdict.at_once or time.monotonic() - seen_at >= SETTLE_S:
                 return verdict
         time.sleep(LOOK_EVERY_S)
+
+
+def patience_s(verdict: Verdict) -> float:
+    """For those that are left: where nothing was begun they wait for what never comes."""
+    if verdict.culprit is not None or verdict.code in (contract.EXIT_BAD_CONFIG, contract.EXIT_STOPPED_EMPTY_HANDED):
+        return 0.0
+    return SETTLE_S if verdict.code == contract.EXIT_FAILED else LEAVE_S
 
 
 def ask_to_stop(processes: Mapping[Rank, subprocess.Popen[bytes]]) -> None:

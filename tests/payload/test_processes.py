@@ -22,7 +22,7 @@ import torch
 from checkpoint import WEIGHTS, complete_steps
 from devices import DeviceError, Placement, choose_engine, spread
 from handoff import expecting
-from ranks import EXIT_LEADER_TELLS, EXIT_PEER_LOST, ending, environment_of, judge, ranks_of
+from ranks import EXIT_LEADER_TELLS, EXIT_PART_DONE, EXIT_PEER_LOST, Verdict, ending, environment_of, judge, ranks_of
 from safetensors.torch import load_file
 from test_run import start, status
 from test_workers import losses
@@ -209,13 +209,15 @@ def test_a_loss_that_is_no_number_in_one_drafter_stops_all_and_names_the_step(br
 
 RANKS = ranks_of(2, 2, on_gpus=True, visible="4,5,6,7")
 LEADER = 2
+DONE = EXIT_PART_DONE
 
 
 @pytest.mark.parametrize(
     ("codes", "code", "culprit", "at_once"),
     [
-        ((0, 0, None, 0), None, None, None),  # the others are done and the leader evaluates
-        ((0, None, 0, 0), contract.EXIT_OK, None, True),
+        ((DONE, DONE, None, DONE), None, None, None),  # the others are done and the leader evaluates
+        ((DONE, None, contract.EXIT_OK, DONE), contract.EXIT_OK, None, True),
+        ((DONE, 0, None, None), contract.EXIT_FAILED, 1, False),  # something in it has called exit
         ((None, None, contract.EXIT_STOPPED_WITH_CHECKPOINT, None), 3, None, True),
         ((None, None, contract.EXIT_FAILED, 1), contract.EXIT_FAILED, None, True),
         ((None, EXIT_PEER_LOST, None, -9), contract.EXIT_FAILED, 3, True),
@@ -233,6 +235,17 @@ def test_whose_end_it_was(codes, code, culprit, at_once):
     assert (verdict.code, verdict.culprit and verdict.culprit.number, verdict.at_once) == (code, culprit, at_once)
 
 
+def test_nobody_is_waited_for_who_waits_for_what_never_comes():
+    """The others wait for what the leader prepares: a wrong setting was answered 20 seconds late."""
+
+    def patience_s(code: int) -> float:
+        return supervisor.patience_s(Verdict(code, None, at_once=True))
+
+    assert patience_s(contract.EXIT_BAD_CONFIG) == patience_s(contract.EXIT_STOPPED_EMPTY_HANDED) == 0.0
+    assert 0.0 < patience_s(contract.EXIT_FAILED) < patience_s(contract.EXIT_STOPPED_WITH_CHECKPOINT)
+    assert supervisor.patience_s(Verdict(contract.EXIT_FAILED, RANKS[0], at_once=True)) == 0.0
+
+
 def test_each_rank_sees_its_own_gpu_alone_and_meets_the_others_on_loopback():
     made = environment_of(RANKS[3], {"CUDA_VISIBLE_DEVICES": "4,5,6,7", "HOME": "/root"})
     assert made == {
@@ -241,6 +254,7 @@ def test_each_rank_sees_its_own_gpu_alone_and_meets_the_others_on_loopback():
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
     }
+    assert ending(0) == "ended before its part was done (exit code 0)"
     assert ending(-signal.SIGSEGV) == "was killed by SIGSEGV"
     assert [rank.visible for rank in ranks_of(1, 1, on_gpus=True)] == ["0", "1"]
 
