@@ -140,6 +140,8 @@ class Config:
         return _flatten(dataclasses.asdict(self))
 
 
+MOST_THREADS = 1024
+"""As many are really started."""
 MAY_BE_ZERO = {"seed", "train.warmup", "train.weight_decay"}
 MAY_CHANGE_ON_RESUME = (
     "steps",
@@ -290,6 +292,8 @@ def _check(config: Config, places: Mapping[str, str]) -> None:
             config.engine in ("auto", "threads", "processes"),
             f"engine: {config.engine!r} is none of auto, threads, processes",
         ),
+        (config.seed < 2**32, f"seed: {config.seed} must be below {2**32}"),
+        (config.threads <= MOST_THREADS, f"threads: {config.threads} is more than {MOST_THREADS}"),
         (config.block_size >= 2, f"block_size: {config.block_size} drafts nothing; write 2 or more"),
         (config.text.vocabulary >= 258, "text.vocabulary: 258 rows (256 bytes and two specials) are the least"),
         (

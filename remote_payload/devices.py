@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Tuple
 
 import torch
+from config import ConfigError
 
 GPU_NODE = "/dev/nvidia0"
 
 
-class DeviceError(RuntimeError):
+class DeviceError(ConfigError):
     """The wanted device cannot be used."""
 
 

@@ -6,12 +6,13 @@ name. A resumed run takes its predecessor's folder instead of making it again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import contract
 import torch
@@ -69,23 +70,27 @@ def prepare(
     progress: Progress,
     stop: StopRequest,
 ) -> Prepared:
-    """Raises StopAsked, ConfigError, DataError, OSError or ValueError (a folder that is no model)."""
+    """Raises StopAsked, ConfigError, DataError, OSError."""
     final = run_folder / FOLDER
     if resumed is not None:
         check_same_material(resumed, spec)
     if not final.is_dir():
         fresh = run_folder / f".{FOLDER}.{os.getpid()}"
         shutil.rmtree(fresh, ignore_errors=True)
-        if resumed is not None:
-            progress.say(f"target and text: from {resumed.prepared}")
-            shutil.copytree(resumed.prepared, fresh, copy_function=_link)
-        else:
-            fresh.mkdir(parents=True)
-        if resumed is None or spec.data is not None:
-            _make(config, fresh, spec, device, progress, stop)
+        try:
+            if resumed is not None:
+                progress.say(f"target and text: from {resumed.prepared}")
+                shutil.copytree(resumed.prepared, fresh, copy_function=_link)
+            else:
+                fresh.mkdir(parents=True)
+            if resumed is None or spec.data is not None:
+                _make(config, fresh, spec, device, progress, stop)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
         os.replace(fresh, final)
     weights = Path(spec.model) if spec.model else final
-    target = Target(load_model(weights, device), config.drafter.layers)
+    target, vocabulary = open_target(weights, config, device), open_vocabulary(weights)
     rows = open_rows(part_folders(final, "rows"))
     width = config.text.tokens if spec.data is None else config.data.max_tokens
     packs = None
@@ -97,7 +102,7 @@ def prepare(
     return Prepared(
         final,
         target,
-        load_vocabulary(weights),
+        vocabulary,
         rows,
         grow(
             resumed.chapters if resumed else (),
@@ -128,6 +133,27 @@ def check_same_material(resumed: Checkpoint, spec: contract.RunSpec) -> None:
         raise ConfigError(f"{what}with another target: {named}")
 
 
+def open_target(folder: Path, config: Config, device: torch.device) -> Target:
+    """Raises ConfigError."""
+    with needing_model(folder):
+        return Target(load_model(folder, device), config.drafter.layers)
+
+
+def open_vocabulary(folder: Path) -> Vocabulary:
+    """Raises ConfigError."""
+    with needing_model(folder):
+        return load_vocabulary(folder)
+
+
+@contextlib.contextmanager
+def needing_model(folder: Path) -> Iterator[None]:
+    """What transformers has to say of a folder is the run's error, in a line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model {folder}: {error}") from error
+
+
 def another_target(prepared: Prepared, device: torch.device) -> Target:
     """The same one again, for another thread or device."""
     return Target(load_model(prepared.weights, device), len(prepared.target.layer_ids))
@@ -151,10 +177,10 @@ def _make(
         weights = folder
         if not (folder / "config.json").is_file():
             _make_target(config, folder, device, progress, stop)
-    vocabulary = load_vocabulary(weights)
+    vocabulary = open_vocabulary(weights)
 
     def target() -> Target:
-        return Target(load_model(weights, device), config.drafter.layers)
+        return open_target(weights, config, device)
 
     if spec.data is not None:
         read_data(config, Path(spec.data), folder, vocabulary, target, progress, stop)
@@ -185,7 +211,7 @@ def _make_rows(
             writer.add(row[:count], [position >= given for position in range(count)])
     writer.close()
     if not writer.rows:
-        raise ValueError("no training sequence has a response of two tokens; raise target.steps or text.tokens")
+        raise ConfigError("no training sequence has a response of two tokens; raise target.steps or text.tokens")
 
 
 def _train(

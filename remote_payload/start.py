@@ -36,6 +36,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def find_run(asked: argparse.Namespace) -> Tuple[Path, contract.RunSpec]:
+    """Raises OSError, or ValueError when run.json is none."""
     folder = contract.run_dir()
     if folder is not None:
         return folder, contract.read_run_spec(folder)
@@ -58,7 +59,12 @@ def spec_of(asked: argparse.Namespace) -> contract.RunSpec:
 
 
 def layers_of(asked: argparse.Namespace, spec: contract.RunSpec) -> List[Mapping[str, Placed]]:
-    """Raises ConfigError."""
+    """Raises ConfigError, for what else the spec says too."""
+    for name, count in (("targets", spec.targets), ("drafters", spec.drafters)):
+        if type(count) is not int or count < 1:
+            raise ConfigError(f"{name}: {count!r} is not a whole number above 0")
+    if not isinstance(spec.settings, dict):
+        raise ConfigError(f"{contract.RUN_SPEC}: settings: {spec.settings!r} are not names and values")
     return [*settings_layers(asked), place_all(spec.settings, contract.RUN_SPEC)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
 import torch
-from config import TargetConfig
+from config import ConfigError, TargetConfig
 from drafter import DrafterShape, rotation
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,7 +31,7 @@ def build_target_layer_ids(target_layers: int, draft_layers: int) -> List[int]:
     return [round(start + i * (end - start) / (draft_layers - 1)) for i in range(draft_layers)]
 
 
-class TargetError(ValueError):
+class TargetError(ConfigError):
     """A model that cannot be a target; says why."""
 
 
@@ -45,7 +45,10 @@ class Target:
         self.decoder = model.get_decoder()
         self.layer_ids = build_target_layer_ids(self.config.num_hidden_layers, draft_layers)
         if len(set(self.layer_ids)) != draft_layers:
-            raise TargetError(f"{self.config.num_hidden_layers} target layers give {self.layer_ids}: not all different")
+            raise TargetError(
+                f"{self.config.num_hidden_layers} target layers give {self.layer_ids}: not all different; "
+                f"lower drafter.layers"
+            )
         self.embed: nn.Embedding = model.get_input_embeddings()
         self.to_logits: nn.Linear = model.get_output_embeddings()
         self._taken: Dict[int, Tensor] = {}

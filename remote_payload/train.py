@@ -38,7 +38,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return plan(asked)
     stop = StopRequest()
     stop.install()
-    folder, spec = find_run(asked)
+    try:
+        folder, spec = find_run(asked)
+    except (OSError, ValueError) as error:
+        print(f"the run's folder: {error}", file=sys.stderr, flush=True)
+        return contract.EXIT_BAD_CONFIG
     progress = Progress(folder)
     progress.phase("loading")
 
@@ -98,8 +102,8 @@ def answer_for(work: Callable[[], int], progress: Progress) -> int:
 def plan(asked: Namespace) -> int:
     """Prints what would be run, and makes nothing."""
     folder = contract.run_dir()
-    spec = contract.read_run_spec(folder) if folder is not None else spec_of(asked)
     try:
+        spec = contract.read_run_spec(folder) if folder is not None else spec_of(asked)
         config, places = resolve(*layers_of(asked, spec))
         from preview import preview
 

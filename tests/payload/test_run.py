@@ -247,6 +247,36 @@ def test_a_torch_nobody_tried_it_on_is_warned_of_in_log_runtime_and_status(tmp_p
     assert [fx_guard.untested(version) for version in ("2.11.0+cu128", "2.13.0")] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"drafter__layers": 7}, "6 target layers give"),
+        ({"device": "cuda"}, "device=cuda"),
+        ({"target__learning_rate": 1e30}, "no training sequence has a response"),
+    ],
+)
+def test_what_only_shows_when_it_is_tried_is_a_wrong_setting_too_and_leaves_nothing_half_made(
+    tmp_path, monkeypatch, capsys, changes, said
+):
+    if "device" in changes and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    assert start(tmp_path / "run", monkeypatch, **changes) == contract.EXIT_BAD_CONFIG
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(rf"configuration: .*{said}", line)
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_without_a_run_spec_or_with_another_file_in_its_place_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(contract.RUN_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(StopRequest, "install", lambda self: None)
+    assert train.main([]) == contract.EXIT_BAD_CONFIG
+    (tmp_path / contract.RUN_SPEC).write_text("[")
+    assert train.main([]) == contract.EXIT_BAD_CONFIG
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("the run's folder: ") for line in lines)
+    assert len(lines) == 2
+
+
 def test_a_bad_setting_ends_before_anything_is_made(tmp_path, monkeypatch, capsys):
     assert start(tmp_path / "run", monkeypatch, stpes=5) == contract.EXIT_BAD_CONFIG
     assert "unknown setting stpes; did you mean steps" in capsys.readouterr().err

@@ -36,6 +36,8 @@ def test_defaults_and_overrides_from_text_and_numbers():
         ({"block_size": 1}, "drafts nothing"),
         ({"target.layers": 4}, "selected layers repeat"),
         ({"text.tokens": 20}, "no response"),
+        ({"seed": 2**40}, "must be below 4294967296"),
+        ({"threads": 10**6}, "is more than 1024"),
     ],
 )
 def test_what_is_refused_and_how(overrides, words):
@@ -88,6 +90,12 @@ def test_what_is_no_setting_is_refused():
         layers_of(read_command_line(["--set", "steps"]), contract.RunSpec("r"))
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         layers_of(read_command_line(["--config", "nowhere.yaml"]), contract.RunSpec("r"))
+
+
+@pytest.mark.parametrize("spec", [{"targets": 0}, {"drafters": -1}, {"targets": "2"}, {"settings": []}])
+def test_a_run_spec_that_asks_for_what_cannot_be_is_refused(spec):
+    with pytest.raises(ConfigError, match=next(iter(spec))):
+        layers_of(read_command_line([]), contract.RunSpec("r", **spec))
 
 
 def test_a_resumed_run_may_be_longer_but_not_another():
