@@ -21,7 +21,7 @@ from dataset import to_question
 from devices import DeviceError, place
 from export import load_exported
 from prepare import Prompts
-from samples import DataError, Unusable, read_samples
+from samples import BadSample, DataError, Unusable, read_samples
 from speculate import decode_greedily, decode_speculatively, measure_acceptance
 from start import add_settings, settings_layers
 from target import Target, load_model
@@ -52,6 +52,11 @@ def measure(config: Config, target_folder: Path, drafter_folder: Path, prompts_f
     target = Target(load_model(target_folder, device), drafter.shape.layers)
     if target.layer_ids != dflash["target_layer_ids"]:
         raise ValueError(f"the drafter reads layers {dflash['target_layer_ids']}, this target gives {target.layer_ids}")
+    if target.config.hidden_size != drafter.shape.hidden_size:
+        raise ValueError(
+            f"the drafter reads hidden states of {drafter.shape.hidden_size} numbers, this target's have "
+            f"{target.config.hidden_size}"
+        )
     vocabulary = load_vocabulary(target_folder)
     prompts = [ids for _, ids in read_prompts(config, prompts_file, vocabulary)]
     limits = {"new_tokens": config.evaluate.new_tokens, "end_ids": vocabulary.end_ids}
@@ -90,6 +95,8 @@ def read_prompts(config: Config, path: Path, vocabulary: Vocabulary) -> Prompts:
     for file, number, sample in read_samples(path, {}):
         if len(prompts) == config.evaluate.prompts:
             break
+        if isinstance(sample, BadSample):
+            raise DataError(f"{sample.place}: {sample.reason}")
         try:
             prompts.append((file, to_question(sample, config, vocabulary, form)))
         except Unusable as why:

@@ -17,6 +17,7 @@ import torch
 from config import Config
 from drafter import Drafter, DrafterShape
 from prepare import Prepared
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from target import Target
 from tokens import Vocabulary
@@ -118,32 +119,62 @@ def describe(shape: DrafterShape, target: Target, vocabulary: Vocabulary, block_
 
 
 def load_exported(folder: Path, device: torch.device) -> Tuple[Drafter, Dict[str, Any]]:
-    """The drafter in float32, and config.json. Raises ExportError or OSError."""
-    described: Dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    """The drafter in float32, and config.json, with dflash_config whole. Raises ExportError or OSError.
+
+    Published folders have the block size, or the rotary base, in one of two places only.
+    """
+    described = read_described(folder)
     if described.get("architectures") != ["DFlashDraftModel"] or "dflash_config" not in described:
         raise ExportError(f"{folder / CONFIG} describes no DFlash drafter")
-    shape = DrafterShape(
-        hidden_size=described["hidden_size"],
-        intermediate_size=described["intermediate_size"],
-        layers=described["num_hidden_layers"],
-        heads=described["num_attention_heads"],
-        kv_heads=described["num_key_value_heads"],
-        head_size=described["head_dim"],
-        selected_layers=len(described["dflash_config"]["target_layer_ids"]),
-        rope_theta=described["rope_parameters"]["rope_theta"],
-        norm_epsilon=described["rms_norm_eps"],
-    )
-    weights = load_file(str(folder / WEIGHTS))
+    try:
+        described["dflash_config"] = {"block_size": described.get("block_size"), **described["dflash_config"]}
+        if not isinstance(described["dflash_config"]["block_size"], int):
+            raise KeyError("block_size")
+        described["dflash_config"]["mask_token_id"]
+        shape = DrafterShape(
+            hidden_size=described["hidden_size"],
+            intermediate_size=described["intermediate_size"],
+            layers=described["num_hidden_layers"],
+            heads=described["num_attention_heads"],
+            kv_heads=described["num_key_value_heads"],
+            head_size=described["head_dim"],
+            selected_layers=len(described["dflash_config"]["target_layer_ids"]),
+            rope_theta=(described.get("rope_parameters") or described)["rope_theta"],
+            norm_epsilon=described["rms_norm_eps"],
+        )
+    except KeyError as error:
+        raise ExportError(f"{folder / CONFIG} lacks {error}") from None
+    weights = read_weights(folder)
     _check({name: tuple(tensor.shape) for name, tensor in weights.items()}, shape, str(folder / WEIGHTS))
     drafter = Drafter(shape, seed=0)
     drafter.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     return drafter.to(device).eval(), described
 
 
+def read_described(folder: Path) -> Dict[str, Any]:
+    """config.json. Raises ExportError or OSError."""
+    try:
+        described = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ExportError(f"{folder / CONFIG} is not JSON: {error}") from None
+    if not isinstance(described, dict):
+        raise ExportError(f"{folder / CONFIG} is not an object")
+    return described
+
+
+def read_weights(folder: Path) -> Dict[str, torch.Tensor]:
+    """Raises ExportError or OSError."""
+    try:
+        weights: Dict[str, torch.Tensor] = load_file(str(folder / WEIGHTS))
+    except SafetensorError as error:
+        raise ExportError(f"{folder / WEIGHTS} is damaged: {error}") from None
+    return weights
+
+
 def warm_start(drafter: Drafter, folder: Path, target: Target, vocabulary: Vocabulary) -> None:
     """Takes an exported drafter's or a checkpoint's weights and nothing else. Raises ExportError or OSError."""
     if (folder / CONFIG).is_file():
-        theirs = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        theirs = read_described(folder)
         said = theirs.get("dflash_config") or {}
         base = (theirs.get("rope_parameters") or theirs).get("rope_theta")
         for name, found, wanted in (
@@ -155,7 +186,7 @@ def warm_start(drafter: Drafter, folder: Path, target: Target, vocabulary: Vocab
                 raise ExportError(f"{folder / CONFIG}: {name} is {found}, with this target it is {wanted}")
     elif not (folder / contract.CHECKPOINT_MARKER).is_file():
         raise ExportError(f"{folder} is neither an exported drafter ({CONFIG}) nor a complete checkpoint")
-    weights = load_file(str(folder / WEIGHTS))
+    weights = read_weights(folder)
     _check({name: tuple(tensor.shape) for name, tensor in weights.items()}, drafter.shape, str(folder / WEIGHTS))
     drafter.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
 
