@@ -2,7 +2,7 @@
 
 import os
 
-CHANGES = ("rename", "replace", "mkdir", "makedirs", "unlink", "rmdir", "fsync", "symlink")
+CHANGES = ("rename", "replace", "mkdir", "makedirs", "unlink", "rmdir", "fsync", "symlink", "link")
 
 
 def die_at(step, work):

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
+from orchestrator.errors import NotAsWantedError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
-from orchestrator.inventory.select import select_targets
+from orchestrator.inventory.select import select_one_target, select_targets
 from orchestrator.operations.cache import list_kept, show_cache
+from orchestrator.operations.cache_change import drop_snapshot, save_cache, verify_snapshots
 from orchestrator.probes.text import plain_text
 from orchestrator.reports.cache import (
+    SCHEMA,
     CacheReport,
     SnapshotsReport,
     cache_record,
+    done_record,
     render_cache,
+    render_saved,
     render_snapshots,
+    render_verified,
     snapshots_record,
 )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    verbs = {"show": _show, "list": _list}
+    verbs = {"show": _show, "list": _list, "save": _save, "verify": _verify, "drop": _drop}
     return verbs[arguments.cache_verb](arguments, output)
 
 
@@ -53,3 +60,36 @@ def _list(arguments: argparse.Namespace, output: Output) -> int:
         return 0
 
     return for_each(targets, work, show, output)
+
+
+def _save(arguments: argparse.Namespace, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    output.still_running = "What was half copied is no snapshot; the next save removes it."
+    report = asyncio.run(save_cache(target, arguments.name, trace=output.trace))
+    output.result(json.dumps(done_record("save", report)) if arguments.json else plain_text(render_saved(report)))
+    output.next_step("orch cache list")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    report = asyncio.run(verify_snapshots(target, arguments.names, trace=output.trace))
+    text = json.dumps(done_record("verify", report)) if arguments.json else plain_text(render_verified(report))
+    output.result(text)
+    if not report.whole:
+        wrong = [f"{name}/{path}" for name, paths in report.damaged.items() for path in paths]
+        raise NotAsWantedError(
+            f"snapshots of {target.name} are damaged",
+            evidence="\n".join([*report.broken, *wrong][:20]),
+            way_out="orch cache drop NAME     a damaged one is never seeded from",
+        )
+    return 0
+
+
+def _drop(arguments: argparse.Namespace, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    output.still_running = "What was begun to be removed is no snapshot any more."
+    name = asyncio.run(drop_snapshot(target, arguments.name, force=arguments.force, trace=output.trace))
+    record = {"schema": SCHEMA, "what": "drop", "target": target.name, "snapshot": name}
+    output.result(json.dumps(record) if arguments.json else f"{target.name}: dropped snapshot {plain_text(name)}")
+    return 0

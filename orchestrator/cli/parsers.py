@@ -196,7 +196,17 @@ def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
     listing = verb("list", "the snapshots: size, when, of which runs, complete or not")
     for read in (show, listing):
         selectors(read)
-        as_json(read)
+    save = verb("save", "keep a copy of the live cache under a name; refused while a run is live")
+    save.add_argument("name", metavar="NAME", help="letters, digits, dots, dashes, underscores")
+    verify = verb("verify", "read every file of the snapshots and compare; exit code 14: one is damaged")
+    verify.add_argument("names", nargs="*", metavar="NAME", help="or its beginning (default: all)")
+    drop = verb("drop", "remove a snapshot")
+    drop.add_argument("name", metavar="NAME")
+    drop.add_argument("--force", action="store_true", help="also the one that goes with the last good run")
+    for one in (save, verify, drop):
+        target(one)
+    for any_verb in (show, listing, save, verify, drop):
+        as_json(any_verb)
 
 
 def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:

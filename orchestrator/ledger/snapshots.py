@@ -38,7 +38,9 @@ class Snapshots:
     broken: tuple[str, ...]
     """Names whose manifest cannot be read."""
     unfinished: tuple[str, ...]
-    """Clears that were cut short."""
+    """Clears that were cut short: what they hold is the only copy."""
+    unsaved: tuple[str, ...]
+    """Saves that were cut short: the next save removes what they left."""
     seeded_from: str | None
     """What the live cache was made from."""
     seeded_at: float | None
@@ -82,6 +84,7 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
         tuple(kept),
         tuple(broken),
         as_strs(answer.get("unfinished")),
+        as_strs(answer.get("unsaved")),
         as_str(seeded.get("snapshot")),
         as_float(seeded.get("at")),
     )
@@ -89,18 +92,21 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
 
 def choose_seed(wanted: str, found: Snapshots, runs: Sequence[object]) -> Seed:
     """wanted: a name, its beginning, or last-good; runs: those of list_runs, oldest first. Raises UsageError."""
-    if wanted == LAST_GOOD:
-        return _last_good(found, runs)
+    return _last_good(found, runs) if wanted == LAST_GOOD else Seed(choose_snapshot(wanted, found), "named")
+
+
+def choose_snapshot(wanted: str, found: Snapshots) -> str:
+    """wanted: a name, or its unique beginning. Raises UsageError."""
     matches = [snapshot.name for snapshot in found.kept if snapshot.name == wanted] or [
         snapshot.name for snapshot in found.kept if wanted and snapshot.name.startswith(wanted)
     ]
     if len(matches) == 1:
-        return Seed(matches[0], "named")
+        return matches[0]
     broken = " (its manifest cannot be read)" if wanted in found.broken else ""
     raise UsageError(
         f"{len(matches)} snapshots of the compile cache begin with {wanted!r}{broken}; nothing was done",
         evidence="there are: " + (", ".join(snapshot.name for snapshot in found.kept) or "none"),
-        way_out="orch reset --clear-cache --seed NAME",
+        way_out="orch cache list",
     )
 
 

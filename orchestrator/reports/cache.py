@@ -129,6 +129,7 @@ def render_snapshots(report: SnapshotsReport) -> str:
     rows = [_row(snapshot, found) for snapshot in found.kept]
     rows += [(name, "DAMAGED: its manifest cannot be read", "", "", "", "") for name in found.broken]
     rows += [(name, "incomplete: a clear that was cut short", "", "", "", "") for name in found.unfinished]
+    rows += [(name, "incomplete: a save that was cut short", "", "", "", "") for name in found.unsaved]
     if not rows:
         return lines[0] + "\n  none"
     header = ("snapshot", "state", "size", "files", "made", "of runs")
@@ -141,6 +142,60 @@ def render_snapshots(report: SnapshotsReport) -> str:
 def snapshots_record(report: SnapshotsReport) -> dict[str, Any]:
     """For --json. Unknown is null."""
     return {"schema": SCHEMA, "what": "list", "target": report.target, **plain_values(asdict(report.snapshots))}
+
+
+@dataclass(frozen=True)
+class SavedReport:
+    target: str
+    label: str
+    snapshot: str
+    bytes: int
+    files: int
+    linked: int
+    """Of them those that an older snapshot held already."""
+    odd: tuple[str, ...]
+    """What could not be described, and is not in it."""
+
+
+def render_saved(report: SavedReport) -> str:
+    files = f"{report.files} file{'' if report.files == 1 else 's'}"
+    lines = [f"{report.target}: saved {bytes_text(report.bytes)}, {files} as snapshot {report.snapshot}"]
+    if report.linked:
+        lines.append(f"  {report.linked} of them are stored once, with the snapshots that held them already")
+    if report.odd:
+        lines.append(f"  {len(report.odd)} left out (links outwards and the like): {one_line(report.odd[0])}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    target: str
+    label: str
+    damaged: dict[str, tuple[str, ...]]
+    """Snapshot -> what in it is not as described; none: whole."""
+    broken: tuple[str, ...]
+    """Snapshots whose description cannot be read."""
+    incomplete: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        return not self.broken and not any(self.damaged.values())
+
+
+def render_verified(report: VerifyReport) -> str:
+    lines = [f"{report.label}: every file of each snapshot read and compared"]
+    rows = [
+        (name, "whole" if not wrong else f"DAMAGED: {len(wrong)} files, first {one_line(wrong[0])}")
+        for name, wrong in report.damaged.items()
+    ]
+    rows += [(name, "DAMAGED: its description cannot be read") for name in report.broken]
+    rows += [(name, "incomplete, and not read") for name in report.incomplete]
+    return "\n".join([*lines, render_rows(rows, indent="  ") if rows else "  there are none"])
+
+
+def done_record(what: str, report: SavedReport | VerifyReport) -> dict[str, Any]:
+    """For --json. what: the verb."""
+    return {"schema": SCHEMA, "what": what, **plain_values(asdict(report))}
 
 
 def _row(snapshot: Snapshot, found: Snapshots) -> tuple[str, ...]:

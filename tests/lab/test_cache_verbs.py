@@ -66,3 +66,22 @@ def test_a_cache_is_known_cleared_and_known_to_be_poor(place: CachePlace) -> Non
     place.train(2)
     text = place.ok("cache", "show")
     assert "2 compiled graphs, 5 files: 6" in text.splitlines()[1] and "of the last good run's" in text
+
+
+def test_it_is_saved_verified_and_dropped(place: CachePlace) -> None:
+    place.train(3)
+    assert "saved" in place.ok("cache", "save", "nightly")
+    again = place.record("save", "nightly-2")
+    assert (again["files"], again["linked"]) == (7, 7)
+    taken, empty = place.orch("cache", "save", "nightly"), place.orch("cache", "save", "../x")
+    assert (taken.returncode, empty.returncode) == (10, 2) and b"orch cache save ANOTHER-NAME" in taken.stderr
+    assert place.record("verify")["damaged"] == {"nightly": [], "nightly-2": []}
+    kernel = f"{place.base}/caches/snapshots/nightly/triton/HASH/kernel.cubin"
+    place.inside("sh", "-c", f"cp {kernel} {kernel}.x && mv {kernel}.x {kernel} && echo >> {kernel}")
+    done = place.orch("cache", "verify")
+    assert done.returncode == 14 and b"nightly/triton/HASH/kernel.cubin" in done.stderr
+    assert b"nightly-2  whole" in done.stdout
+    refused = place.orch("cache", "drop", "nightly")
+    assert refused.returncode == 10 and b"last good run" in refused.stderr
+    place.ok("cache", "drop", "nightly", "--force")
+    assert [row["name"] for row in place.record("list")["kept"]] == ["nightly-2"]

@@ -17,22 +17,23 @@ from typing import Any, Callable, Dict, List
 
 from . import journal, lease, records
 from .cache_folders import check_folders, holds_something, nested, nothing_starts, separate
+from .cache_makers import makers, runs_of
 from .durable import sync_path
 from .errors import OpError
 from .files import remove_below
 from .manifest import ManifestError
-from .records import Record, contract
+from .records import Record
 from .scan import scan_fit
 from .snapshots import (
     INTENT,
     MAKING,
-    MANIFEST,
-    SCHEMA,
     SEEDED,
     SNAPSHOTS,
+    describe,
     snapshot_folder,
+    totals,
     unfinished,
-    write_files,
+    write_manifest,
 )
 
 NOTHING: Record = {"snapshot": None, "bytes": 0, "files": 0, "odd": [], "kept": []}
@@ -78,8 +79,9 @@ def _write_intent(base: str, name: str, there: Dict[str, str], folders: Dict[str
         "why": params.get("why"),
         "folders": there,
         "nested": nested(folders),
-        "runs": _users(base, folders),
+        "runs": runs_of(base, folders),
         "seeded": records.read_record(base, SEEDED),
+        "made_by": makers(base, folders),
     }
     records.write_record(making, INTENT, intent)
     sync_path(os.path.dirname(making))
@@ -111,30 +113,15 @@ def _describe(base: str, name: str, check: Callable[[], None]) -> Record:
     if not kinds:  # cut short before the first rename, and nothing is there any more
         remove_below(os.path.dirname(making), making)
         return dict(NOTHING)
-    files, files_sha256, odd = write_files(making, kinds, check)
-    sizes = {kind: sum(entry.size for entry in entries) for kind, entries in files.items()}
-    counts = {kind: sum(1 for entry in entries if entry.sha256) for kind, entries in files.items()}
-    manifest = {
-        "schema": SCHEMA,
-        "name": name,
-        "made_at": intent["at"],
-        "who": intent.get("who"),
-        "why": intent.get("why"),
-        "runs": intent.get("runs"),
-        "seeded": intent.get("seeded"),
-        "folders": {k: {"path": intent["folders"][k], "bytes": sizes[k], "files": counts[k]} for k in kinds},
-        "nested": intent.get("nested"),
-        "files_sha256": files_sha256,
-        "odd": odd,
-        "kept": [beside(path, name) for path in kept],
-    }
-    records.write_record(making, MANIFEST, manifest)
+    files, odd = describe(making, kinds, check)
+    about = {"name": name, "made_at": intent["at"], "kept": [beside(path, name) for path in kept]}
+    about.update({word: intent.get(word) for word in ("who", "why", "runs", "seeded", "nested", "made_by")})
+    manifest = write_manifest(making, about, {kind: intent["folders"][kind] for kind in kinds}, files, odd)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(base, SEEDED))
     os.rename(making, snapshot_folder(base, name))
     sync_path(os.path.dirname(making))
-    answer = {"snapshot": name, "bytes": sum(sizes.values()), "files": sum(counts.values()), "odd": odd}
-    return dict(answer, kept=manifest["kept"])
+    return dict(totals(manifest), snapshot=name, odd=odd, kept=manifest["kept"])
 
 
 def _fetch(making: str, kind: str, path: str, check: Callable[[], None]) -> bool:
@@ -189,21 +176,6 @@ def _finish(base: str, name: str, check: Callable[[], None]) -> Record:
         return _describe(base, name, check)
     except (KeyError, ManifestError) as error:
         raise OpError("io", "%s cannot be finished: %s" % (making, error)) from error
-
-
-def _users(base: str, folders: Dict[str, str]) -> List[str]:
-    """The runs since the last snapshot that were told to use one of these folders."""
-    since = 0.0
-    for name in os.listdir(os.path.join(base, SNAPSHOTS)):
-        at = (records.read_record(os.path.join(base, SNAPSHOTS, name), MANIFEST) or {}).get("made_at")
-        since = max(since, at if isinstance(at, float) else 0.0)
-    users = []
-    for run_id in records.run_ids(base):
-        spec = records.read_record(os.path.join(base, records.RUNS, run_id), contract.RUN_SPEC) or {}
-        told = set((spec.get("environment") or {}).values())
-        if float(spec.get("created_at") or 0.0) > since and told & set(folders.values()):
-            users.append(run_id)
-    return users
 
 
 def _new_name(base: str) -> str:

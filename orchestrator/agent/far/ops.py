@@ -40,6 +40,8 @@ OPS: Dict[str, Tuple[str, str]] = {
     "list_snapshots": ("snapshots", "list_snapshots"),
     "snapshot_verify": ("snapshots", "snapshot_verify"),
     "cache_clear": ("cache_clear", "cache_clear"),
+    "cache_save": ("cache_save", "cache_save"),
+    "cache_drop": ("cache_save", "cache_drop"),
     "cache_seed": ("cache_seed", "cache_seed"),
     "cache_check": ("cache_seed", "cache_check"),
     "cache_show": ("cache_census", "cache_show"),

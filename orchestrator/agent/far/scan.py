@@ -62,6 +62,18 @@ def scan_fit(
     and names with control characters are left out and named. A file that is being appended
     to counts as what it held when it was opened. Raises OSError, ManifestError.
     """
+    entries, odd = walk_fit(folder, patterns, check=check)
+    for at, entry in enumerate(entries):
+        if entry.kind == FILE:
+            sha256, size = hash_file(os.path.join(folder, entry.path), growing=True, check=check)
+            entries[at] = entry._replace(sha256=sha256, size=size)
+    return check_entries(entries), odd
+
+
+def walk_fit(
+    folder: str, patterns: Sequence[str], *, check: Callable[[], None] = lambda: None
+) -> Tuple[List[Entry], List[str]]:
+    """As scan_fit, without hashes. Raises OSError."""
     odd: List[str] = []
     entries: List[Entry] = []
     for entry in walk(folder, patterns, odd=odd, check=check):
@@ -72,11 +84,8 @@ def scan_fit(
             except ManifestError:
                 odd.append(entry.path)
                 continue
-        elif entry.kind == FILE:
-            sha256, size = hash_file(os.path.join(folder, entry.path), growing=True, check=check)
-            entry = entry._replace(sha256=sha256, size=size)
         entries.append(entry)
-    return check_entries(entries), sorted(odd)
+    return entries, sorted(odd)
 
 
 def _inward(folder: str, entry: Entry) -> str:

@@ -25,6 +25,10 @@ MANIFEST = "manifest.json"
 FILES = "files.json"
 INTENT = "intent.json"
 MAKING = ".making-"
+"""Of a clear: what is in it is the only copy."""
+SAVING = ".saving-"
+"""Of a save: what is in it is a copy, and may go."""
+DROPPING = ".dropping-"
 SCHEMA = 1
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -42,14 +46,16 @@ def snapshot_folder(base: str, name: Any) -> str:
 
 def list_snapshots(params: Record, body: bytes, channel: Any) -> Record:
     """params: base. {"snapshots": [{name, manifest}], oldest first, "unfinished": [names of clears that were cut
-    short], "seeded": {snapshot, at} or None}."""
+    short], "unsaved": [names of saves that were cut short], "seeded": {snapshot, at} or None}."""
     base = records.base_folder(params)
     found = [
         {"name": name, "manifest": records.read_record(os.path.join(base, SNAPSHOTS, name), MANIFEST)}
-        for name in _names(base)
+        for name in names(base)
         if _NAME.fullmatch(name)
     ]
-    return {"snapshots": found, "unfinished": unfinished(base), "seeded": records.read_record(base, SEEDED)}
+    unsaved = [name[len(SAVING) :] for name in names(base) if name.startswith(SAVING)]
+    seeded = records.read_record(base, SEEDED)
+    return {"snapshots": found, "unfinished": unfinished(base), "unsaved": unsaved, "seeded": seeded}
 
 
 def snapshot_verify(params: Record, body: bytes, channel: Any) -> Record:
@@ -59,7 +65,7 @@ def snapshot_verify(params: Record, body: bytes, channel: Any) -> Record:
 
 
 def unfinished(base: str) -> List[str]:
-    return [name[len(MAKING) :] for name in _names(base) if name.startswith(MAKING)]
+    return [name[len(MAKING) :] for name in names(base) if name.startswith(MAKING)]
 
 
 def read_manifest(folder: str) -> Record:
@@ -86,20 +92,40 @@ def read_files(folder: str) -> Files:
         raise OpError("damaged", "snapshot %s is damaged: %s" % (name, FILES), str(error)) from error
 
 
-def write_files(folder: str, kinds: List[str], check: Callable[[], None]) -> Tuple[Files, str, List[str]]:
-    """Describe what is there: (entries, hash of files.json, names of what cannot be described). Raises OSError."""
+def describe(folder: str, kinds: List[str], check: Callable[[], None]) -> Tuple[Files, List[str]]:
+    """(what is there, names of what cannot be described). Raises OSError."""
     files: Files = {}
     odd: List[str] = []
     for kind in kinds:
         files[kind], strange = scan_fit(os.path.join(folder, kind), (), check=check)
         odd += [kind + "/" + name for name in strange]
+    return files, odd
+
+
+def write_manifest(folder: str, about: Record, paths: Dict[str, str], files: Files, odd: List[str]) -> Record:
+    """files.json, then manifest.json; the record. paths: where each cache was. Raises OSError."""
     rows = {kind: [list(entry) for entry in entries] for kind, entries in files.items()}
     data = json.dumps(rows, separators=(",", ":")).encode("ascii")
     with open(os.path.join(folder, FILES), "wb") as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
-    return files, hashlib.sha256(data).hexdigest(), odd
+    folders = {
+        kind: {
+            "path": path,
+            "bytes": sum(entry.size for entry in files[kind]),
+            "files": sum(1 for entry in files[kind] if entry.sha256),
+        }
+        for kind, path in paths.items()
+    }
+    manifest = dict(about, schema=SCHEMA, folders=folders, odd=odd, files_sha256=hashlib.sha256(data).hexdigest())
+    records.write_record(folder, MANIFEST, manifest)
+    return manifest
+
+
+def totals(manifest: Record) -> Record:
+    """{"bytes", "files"} of all its caches."""
+    return {word: sum(about[word] for about in manifest["folders"].values()) for word in ("bytes", "files")}
 
 
 def damaged(folder: str, files: Files, check: Callable[[], None]) -> List[str]:
@@ -132,7 +158,7 @@ def _as_described(top: str, entry: Entry, check: Callable[[], None]) -> bool:
         return False
 
 
-def _names(base: str) -> List[str]:
+def names(base: str) -> List[str]:
     """Names begin with the time they were made."""
     try:
         return sorted(os.listdir(os.path.join(base, SNAPSHOTS)))

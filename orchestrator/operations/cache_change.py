@@ -1,0 +1,110 @@
+"""Save, verify and drop snapshots of a target's compile cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.agent.errors import AgentOpError
+from orchestrator.errors import BusyError, PreflightError, UsageError
+from orchestrator.inventory.model import Target
+from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, choose_snapshot, parse_snapshots
+from orchestrator.operations.cache import folders_of
+from orchestrator.operations.identity import ask_identity
+from orchestrator.operations.session import agent_and_config, agent_session, take_lease, who_asks
+from orchestrator.reports.cache import SavedReport, VerifyReport
+from orchestrator.transport.tracing import Trace
+
+COPY_LIMIT_S = 3600.0
+"""A large cache is copied and hashed."""
+
+
+async def save_cache(target: Target, name: str, *, trace: Trace | None = None) -> SavedReport:
+    """Raises BusyError, PreflightError (the name is taken, a folder is unfit, the disk is full), UsageError (the name,
+    or an empty cache); then nothing was kept."""
+    if name == LAST_GOOD:
+        raise UsageError(f"{LAST_GOOD} is no name: it says which snapshot is meant", way_out="orch cache save NAME")
+    async with agent_and_config(target, trace) as (session, config):
+        await take_lease(session, target)
+        identity = None
+        if target.payload is not None:
+            identity = (await ask_identity(session, target, target.payload, config)).get("identity")
+        try:
+            reply = await session.request(
+                "cache_save",
+                base=target.base,
+                name=name,
+                folders=folders_of(target),
+                who=who_asks(),
+                identity=identity,
+                timeout_s=COPY_LIMIT_S,
+            )
+        except AgentOpError as error:
+            raise _said(error, target) from error
+    told = reply.header
+    return SavedReport(
+        target.name, target.label, told["snapshot"], told["bytes"], told["files"], told["linked"], tuple(told["odd"])
+    )
+
+
+async def verify_snapshots(target: Target, wanted: Sequence[str], *, trace: Trace | None = None) -> VerifyReport:
+    """wanted: names or their beginnings; none: all. Raises UsageError."""
+    async with agent_session(target, trace) as session:
+        found = await list_of(session, target)
+        names = [snapshot.name for snapshot in found.kept]
+        broken = list(found.broken)
+        if wanted:
+            broken = [name for name in wanted if name in found.broken]
+            names = [choose_snapshot(name, found) for name in wanted if name not in found.broken]
+        damaged: dict[str, tuple[str, ...]] = {}
+        for name in dict.fromkeys(names):
+            try:
+                reply = await session.request("snapshot_verify", base=target.base, name=name, timeout_s=COPY_LIMIT_S)
+                damaged[name] = tuple(reply.header["damaged"])
+            except AgentOpError as error:
+                if error.kind != "damaged":
+                    raise
+                broken.append(name)
+    incomplete = () if wanted else (*found.unfinished, *found.unsaved)
+    return VerifyReport(target.name, target.label, damaged, tuple(broken), incomplete)
+
+
+async def drop_snapshot(target: Target, wanted: str, *, force: bool, trace: Trace | None = None) -> str:
+    """The name of what is gone. Raises UsageError, PreflightError (it goes with the last good run, and not force)."""
+    async with agent_session(target, trace) as session:
+        found = await list_of(session, target)
+        name = wanted if wanted in found.broken else choose_snapshot(wanted, found)
+        if not force:
+            await _require_dispensable(session, target, found, name)
+        await take_lease(session, target)
+        await session.request("cache_drop", base=target.base, name=name, who=who_asks(), timeout_s=COPY_LIMIT_S)
+    return name
+
+
+async def _require_dispensable(session: AgentSession, target: Target, found: Snapshots, name: str) -> None:
+    runs = await session.request("list_runs", base=target.base)
+    try:
+        seed = choose_seed(LAST_GOOD, found, runs.header["runs"])
+    except UsageError:
+        return
+    if seed.name == name:
+        raise PreflightError(
+            f"snapshot {name} of {target.name} goes with the last good run; nothing was dropped",
+            evidence=seed.why,
+            way_out=f"orch cache drop {name} --force     if it may go all the same",
+        )
+
+
+async def list_of(session: AgentSession, target: Target) -> Snapshots:
+    return parse_snapshots((await session.request("list_snapshots", base=target.base)).header)
+
+
+def _said(error: AgentOpError, target: Target) -> Exception:
+    """With the way out that fits."""
+    if error.kind == "busy":
+        return BusyError(error.what, evidence=error.evidence, way_out="orch status\norch stop     to end a run")
+    if error.kind == "conflict":
+        return PreflightError(error.what, way_out="orch cache list\norch cache save ANOTHER-NAME")
+    if error.kind == "bad_request":
+        return UsageError(error.what, way_out="orch cache save NAME     letters, digits, dots, dashes, underscores")
+    return error
