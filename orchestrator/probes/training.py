@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.probes.text import one_line
-from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str
+from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs
 
 _COUNTED = re.compile(r"\b(?P<number>[0-9]{1,6})(?: of |/)(?P<total>[0-9]{1,6})\b")
 
+MOST_WARNINGS = 5
 STARTING_S = 30.0
 """A start takes less: an older folder in which no wrapper has recorded itself is not being started."""
 
@@ -56,6 +57,10 @@ class TrainingStatus:
     compile_total: int | None = None
     wait_shares: Mapping[str, float] | None = None
     """Role -> part of its time, 0 to 1, that it has waited at the queue."""
+    compiled: Mapping[str, int] | None = None
+    """compiles, cache_hits, cache_misses, fallbacks, recompiles: what torch's compiler did since the start."""
+    warnings: tuple[str, ...] = ()
+    """What a person should know and nothing failed for: a torch that nobody tried it on."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,14 @@ def parse_status(record: object) -> TrainingStatus | None:
         compile_done=as_int(raw.get("compile_done")),
         compile_total=as_int(raw.get("compile_total")),
         wait_shares=_shares(raw.get("wait_shares")),
+        compiled=_counts(raw.get("compiled")),
+        warnings=tuple(one_line(text) for text in as_strs(raw.get("warnings"))[:MOST_WARNINGS]),
     )
+
+
+def _counts(value: object) -> Mapping[str, int] | None:
+    numbers = ((one_line(name, 40), as_int(count)) for name, count in as_mapping(value).items())
+    return {name: count for name, count in numbers if count is not None} or None
 
 
 def _shares(value: object) -> Mapping[str, float] | None:

@@ -17,7 +17,7 @@ from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import CompileProgress, RunPhase
 from orchestrator.reports.plain import plain_values
 from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
-from orchestrator.reports.training import STALE_S, progress_parts
+from orchestrator.reports.training import STALE_S, compiled_text, progress_parts
 
 SCHEMA = "orch.status/2"
 SHOWN_LINES = 5
@@ -229,6 +229,9 @@ def _training_rows(report: StatusReport) -> list[tuple[str, str]]:
         return []
     parts = progress_of(report)
     rows = [("training", ", ".join(parts))] if parts else []
+    if run.status and (compiled := compiled_text(run.status.compiled or {})):
+        rows.append(("compiled", compiled))
+    rows += [("warning", warning) for warning in (run.status.warnings if run.status else ())]
     for number, line in enumerate(result_lines(run.result)):
         rows.append(("" if number else "result", line))
     if report.rate_warning:

@@ -5,6 +5,8 @@ Rule: what is not known is left out; a rate is shown by its own unit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orchestrator.probes.printed import Rate
 from orchestrator.probes.printed_words import ITERATIONS, TOKENS
 from orchestrator.probes.throughput import LONG_S, STATUS, Throughput, merge
@@ -44,6 +46,16 @@ def render_training(status: TrainingStatus) -> str:
     """What the payload says of itself, in one line."""
     parts = progress_parts(status, merge(status, None), None, over=False)
     return ", ".join(parts if status.phase else ["running", *parts])
+
+
+def compiled_text(compiled: Mapping[str, int]) -> str:
+    """`48 graphs, 46 from the cache, 2 not; 0 fallbacks, 1 recompiles`. What was not counted is left out."""
+    graphs, hits, misses = (compiled.get(name) for name in ("compiles", "cache_hits", "cache_misses"))
+    start = [] if graphs is None else [f"{graphs} {'graph' if graphs == 1 else 'graphs'}"]
+    start += [] if hits is None else [f"{hits} from the cache"]
+    start += [] if misses is None else [f"{misses} not"]
+    later = [f"{compiled[name]} {name}" for name in ("fallbacks", "recompiles") if name in compiled]
+    return "; ".join(", ".join(part) for part in (start, later) if part)
 
 
 def loss_text(loss: float) -> str:

@@ -27,6 +27,7 @@ from orchestrator.reports.status import (
     session_text,
 )
 from orchestrator.reports.table import DASH, bytes_text, duration_text
+from orchestrator.reports.training import compiled_text
 from orchestrator.reports.trend import Trend, sparkline
 
 LABEL_COLUMNS = 11
@@ -140,6 +141,11 @@ def _run(report: StatusReport, width: int) -> Block:
     lines = _row("run", [run.run_id, *how_it_goes(report)], width, _tone(run))
     if parts := progress_of(report):
         lines += _row("training", parts, width)
+    if run.status is not None and run.status.compiled and (compiled := compiled_text(run.status.compiled)):
+        slow = bool(run.status.compiled.get("fallbacks") or run.status.compiled.get("recompiles"))
+        lines += _row("compiled", [compiled], width, Tone.WARN if slow else Tone.PLAIN)
+    for warning in run.status.warnings if run.status else ():
+        lines += _row("warning", [warning], width, Tone.WARN)
     for number, line in enumerate(result_lines(run.result)):
         lines += _row("" if number else "result", [line], width)
     if report.rate_warning:

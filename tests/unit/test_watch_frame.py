@@ -15,10 +15,10 @@ from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.printed import Rate
 from orchestrator.probes.throughput import Throughput
-from orchestrator.probes.training import CompileProgress
+from orchestrator.probes.training import CompileProgress, parse_status
 from orchestrator.reports.fitting import text_width
-from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusReport
-from orchestrator.reports.training import clock_text, rate_of
+from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusReport, render_status
+from orchestrator.reports.training import clock_text, compiled_text, rate_of
 from orchestrator.reports.watch_frame import Tone, change_key, render_change, render_frame
 
 NOW = 1_800_000_000.0
@@ -149,6 +149,22 @@ def test_a_long_start_says_what_it_compiles() -> None:
     compiling = replace(REPORT, compiling=CompileProgress(3, 8, 250.0))
     assert "compiling 3 of 8, 4:10" in text(compiling, 60)
     assert clock_text(3850) == "1:04:10"
+
+
+def test_what_was_compiled_and_what_the_training_warns_of_is_shown_in_both() -> None:
+    counts = {"compiles": 48, "cache_hits": 46, "cache_misses": 2, "fallbacks": 1, "recompiles": 0}
+    said = {"phase": "training", "compiled": counts, "warnings": ["torch 2.12 is none of those\x1b[31m"]}
+    assert REPORT.run is not None
+    told = replace(REPORT, run=replace(REPORT.run, status=parse_status(said)))
+    wanted = ["48 graphs, 46 from the cache, 2 not; 1 fallbacks, 0 recompiles", "torch 2.12 is none of those"]
+    for shown in (text(told, 100, None), render_status(told)):
+        for label, words in zip(("compiled", "warning"), wanted, strict=True):
+            assert re.search(rf"\b{label} +{words}", shown), shown
+    (line,) = (one for one in render_frame(told, width=100, height=None) if one.text.startswith("compiled"))
+    assert line.tone is Tone.WARN
+    odd = parse_status({"phase": "training", "compiled": {"compiles": "many", "x": 1}, "warnings": "one"})
+    assert odd is not None
+    assert (odd.compiled, odd.warnings, compiled_text(odd.compiled or {})) == ({"x": 1}, (), "")
 
 
 def test_a_link_that_is_down_says_since_when_and_how_old_the_rest_is() -> None:
