@@ -14,7 +14,6 @@ from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_one_target, select_targets
 from orchestrator.operations.cache import list_kept, show_cache
 from orchestrator.operations.cache_change import drop_snapshot, save_cache, verify_snapshots
-from orchestrator.probes.text import plain_text
 from orchestrator.reports.cache import (
     SCHEMA,
     CacheReport,
@@ -41,7 +40,7 @@ def _show(arguments: argparse.Namespace, output: Output) -> int:
         return await show_cache(target, trace=output.trace)
 
     def show(report: CacheReport) -> int:
-        text = json.dumps(cache_record(report)) if arguments.json else plain_text(render_cache(report))
+        text = json.dumps(cache_record(report)) if arguments.json else render_cache(report)
         output.result(text)
         return 0
 
@@ -55,7 +54,7 @@ def _list(arguments: argparse.Namespace, output: Output) -> int:
         return await list_kept(target, trace=output.trace)
 
     def show(report: SnapshotsReport) -> int:
-        text = json.dumps(snapshots_record(report)) if arguments.json else plain_text(render_snapshots(report))
+        text = json.dumps(snapshots_record(report)) if arguments.json else render_snapshots(report)
         output.result(text)
         return 0
 
@@ -66,7 +65,7 @@ def _save(arguments: argparse.Namespace, output: Output) -> int:
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     output.still_running = "What was half copied is no snapshot; the next save removes it."
     report = asyncio.run(save_cache(target, arguments.name, trace=output.trace))
-    output.result(json.dumps(done_record("save", report)) if arguments.json else plain_text(render_saved(report)))
+    output.result(json.dumps(done_record("save", report)) if arguments.json else render_saved(report))
     output.next_step("orch cache list")
     return 0
 
@@ -74,7 +73,7 @@ def _save(arguments: argparse.Namespace, output: Output) -> int:
 def _verify(arguments: argparse.Namespace, output: Output) -> int:
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     report = asyncio.run(verify_snapshots(target, arguments.names, trace=output.trace))
-    text = json.dumps(done_record("verify", report)) if arguments.json else plain_text(render_verified(report))
+    text = json.dumps(done_record("verify", report)) if arguments.json else render_verified(report)
     output.result(text)
     if not report.whole:
         wrong = [f"{name}/{path}" for name, paths in report.damaged.items() for path in paths]
@@ -91,5 +90,5 @@ def _drop(arguments: argparse.Namespace, output: Output) -> int:
     output.still_running = "What was begun to be removed is no snapshot any more."
     name = asyncio.run(drop_snapshot(target, arguments.name, force=arguments.force, trace=output.trace))
     record = {"schema": SCHEMA, "what": "drop", "target": target.name, "snapshot": name}
-    output.result(json.dumps(record) if arguments.json else f"{target.name}: dropped snapshot {plain_text(name)}")
+    output.result(json.dumps(record) if arguments.json else f"{target.name}: dropped snapshot {name}")
     return 0

@@ -1,7 +1,7 @@
 """What the person sees: results on stdout, notes, progress and errors on stderr.
 
 Imports wait until they are needed: `orch --help` passes through here.
-Rule: text that came from afar passes through `plain_text` before it reaches a terminal.
+Rule: all of it passes through `plain_text`, for any of it may have come from afar.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TextIO
 
     from orchestrator.errors import OrchError
 
@@ -22,10 +23,10 @@ class Output:
         """Said after Ctrl-C: what goes on without us, and how to look at it."""
 
     def result(self, text: str) -> None:
-        print(text, flush=True)
+        _print(text, sys.stdout)
 
     def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        _print(text, sys.stderr)
 
     def next_step(self, command: str) -> None:
         """The one line after each verb: the next useful command."""
@@ -39,14 +40,12 @@ class Output:
     def _show_argv(self, label: str, argv: Sequence[str]) -> None:
         import shlex
 
-        from orchestrator.probes.text import plain_text
-
-        self.note(f"+ {label}: {plain_text(shlex.join(argv))}")
+        self.note(f"+ {label}: {shlex.join(argv)}")
 
     def error(self, error: OrchError) -> None:
         from orchestrator.probes.text import plain_text
 
-        lines = [f"orch: {plain_text(error.what)}"]
+        lines = [f"orch: {error.what}"]
         lines += [f"    {line}" for line in plain_text(error.evidence).splitlines()]
         if error.way_out:
             lines += [f"  -> {line}" for line in error.way_out.splitlines()]
@@ -60,3 +59,9 @@ class Output:
 
         self.note(traceback.format_exc().rstrip())
         self.note("orch: this is a bug in orch, not in your training. What runs on the target was left as it is.")
+
+
+def _print(text: str, stream: TextIO) -> None:
+    from orchestrator.probes.text import plain_text
+
+    print(plain_text(text), file=stream, flush=True)

@@ -18,7 +18,6 @@ from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
 from orchestrator.operations.reset import ResetRequest, reset
-from orchestrator.probes.text import plain_text
 from orchestrator.reports.reset import ResetPlan, ResetReport, render_plan, render_reset, reset_record
 
 
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if arguments.json:
             output.result(json.dumps(reset_record(report)))
         elif not arguments.dry_run:
-            output.result(plain_text(render_reset(report)))
+            output.result(render_reset(report))
         if report.done and not report.as_wanted:
             wrong = [finding for finding in report.found if finding.ok is not True]
             raise NotAsWantedError(
@@ -75,7 +74,7 @@ def _request(arguments: argparse.Namespace) -> ResetRequest:
 
 async def _confirm(plan: ResetPlan, arguments: argparse.Namespace, output: Output) -> bool:
     """Raises UsageError where nobody can be asked."""
-    text = plain_text(render_plan(plan))
+    text = render_plan(plan)
     if arguments.dry_run:
         if not arguments.json:
             output.result(text)

@@ -10,7 +10,9 @@ import pytest
 from orchestrator.cli import launch_command
 from orchestrator.cli.logs_command import terminal_sink
 from orchestrator.cli.main import main
+from orchestrator.cli.output import Output
 from orchestrator.cli.parsers import READ_KINDS, build_parser
+from orchestrator.errors import OrchError
 from orchestrator.operations.readers import READERS
 
 
@@ -51,6 +53,16 @@ def test_a_terminal_sees_the_last_line_that_has_no_end(capsys: pytest.CaptureFix
     write(b"one\n")
     finish()
     assert capsys.readouterr().out == "one\n"
+
+
+def test_no_verb_can_let_a_control_sequence_through(capsys: pytest.CaptureFixture[str]) -> None:
+    output, title = Output(verbose=True), "\x1b]0;title\x07"
+    output.result(f"{title}result \x1b[31mred\udcff")
+    output.note(f"{title}note")
+    output.error(OrchError(f"{title}what", evidence=f"10%\r{title}evidence", way_out=f"{title}way out"))
+    said = capsys.readouterr()
+    assert said.out == "result red\ufffd\n"
+    assert said.err == "note\norch: what\n    evidence\n  -> way out\n"
 
 
 def test_an_interrupted_start_is_not_said_to_be_nothing(
