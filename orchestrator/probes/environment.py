@@ -28,6 +28,8 @@ class Installed:
     requires: tuple[str, ...]
     """Of torch all, of others those that concern torch and CUDA."""
     files: int | None
+    unread_rows: int
+    """Lines of its RECORD that are none."""
     info: str
     """Its .dist-info folder."""
 
@@ -243,6 +245,7 @@ def _installed(raw: Mapping[str, object], site: str) -> Installed:
         build=as_str(raw.get("build")),
         requires=as_strs(raw.get("requires")),
         files=as_int(raw.get("files")),
+        unread_rows=as_int(raw.get("unread_rows")) or 0,
         info=as_str(raw.get("info")) or "",
     )
 

@@ -212,3 +212,9 @@ def _not_looked_at(facts: EnvironmentFacts) -> Iterator[EnvironmentFinding]:
     if without:
         text = f"without RECORD, so that their files are not known: {', '.join(without[:SHOWN])}"
         yield EnvironmentFinding("no_record", NOTE, text)
+    for package in facts.used().values():
+        if package.unread_rows:
+            text = (
+                f"{package.name}: {package.unread_rows} lines of its RECORD cannot be read: their files are not known"
+            )
+            yield EnvironmentFinding("no_record", NOTE, text, package=package.name)

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -125,6 +126,46 @@ def test_what_there_was_no_time_for_is_told(venv):
     found = venv.wrong(max_bytes=1000)
     assert f"{facts.files.not_hashed} of {facts.files.files} files were not hashed" in found["not_hashed"].text
     assert venv.look(deadline_s=1e-9).files.hashed == 0
+
+
+@pytest.mark.parametrize(
+    "row", [b"a\0.py,sha256=x,1", "a.py,sha256=x,\u00b2".encode(), b"a.py,,%s" % (b"9" * 5000), b'"a.py,,1']
+)
+def test_a_line_of_a_record_that_is_none_hides_no_other(venv, row):
+    info = venv.install("alpha", "1.0")
+    with (info / "RECORD").open("ab") as stream:
+        stream.write(row + b"\nalpha/gone.py,,1\n")
+    found = venv.wrong(None)
+    assert found["gone alpha"].details == (str(venv.site / "alpha/gone.py"),)
+    assert "1 lines of its RECORD cannot be read" in found["no_record alpha"].text
+
+
+def test_nothing_of_it_makes_a_look_wait(venv):
+    """A FIFO where a file is expected; a device that never ends."""
+    infos = [venv.install(name, "1.0") for name in ("alpha", "beta", "gamma")]
+    for path in (infos[0] / "METADATA", infos[1] / "RECORD", infos[2] / "direct_url.json", venv.site / "x.pth"):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    os.mkfifo(venv.site / "pipe.py")
+    with (infos[2] / "RECORD").open("a") as stream:
+        stream.write(f"pipe.py,sha256=x,\n{os.path.relpath('/dev/zero', venv.site)},sha256=x,\n")
+    found: list[object] = []
+    looking = threading.Thread(target=lambda: found.append(venv.wrong(None)), daemon=True)
+    looking.start()
+    looking.join(20)
+    assert found, "it waits for what nobody writes"
+    assert "2 of its" in found[0]["changed gamma"].text
+
+
+def test_a_file_that_is_too_large_for_the_time_is_told(venv):
+    info = venv.install("alpha", "1.0")
+    with (venv.site / "big.bin").open("wb") as stream:
+        stream.truncate(64 << 30)
+    with (info / "RECORD").open("a") as stream:
+        stream.write(f"big.bin,sha256=x,{64 << 30}\n")
+    began = time.monotonic()
+    files = venv.look(deadline_s=0.3, max_bytes=1 << 40).files
+    assert files.not_hashed >= 1 and time.monotonic() - began < 20
 
 
 def test_files_that_nobody_brought(venv):

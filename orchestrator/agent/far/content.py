@@ -10,6 +10,8 @@ import hashlib
 import os
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
+from .regular import open_regular
+
 MAX_FILES = 200_000
 SAMPLED_FILES = 64
 BLOCK_BYTES = 64 * 1024
@@ -73,6 +75,7 @@ def _files(top: str, check: Check) -> Iterator[Tuple[str, int, float]]:
     waiting, count = [""], 0
     while waiting:
         prefix = waiting.pop()
+        check()
         with os.scandir(os.path.join(top, prefix)) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -89,7 +92,7 @@ def _files(top: str, check: Check) -> Iterator[Tuple[str, int, float]]:
 
 def _sample(path: str, size: int, digest: Any) -> None:
     """Its first, middle and last block; all of a small one."""
-    with open(path, "rb", buffering=0) as stream:
+    with open_regular(path) as stream:
         if size <= 3 * BLOCK_BYTES:
             offsets, length = [0], size
         else:

@@ -10,6 +10,7 @@ import os
 import re
 
 from . import packages
+from .regular import read_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
@@ -18,6 +19,8 @@ if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
     Facts = Dict[str, Any]
 
 MAX_METADATA_BYTES = 512 * 1024
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+MAX_JSON_BYTES = 1024 * 1024
 MAX_LINES = 200
 REQUIRED = re.compile(r"(?:nvidia-|cuda-|torch|triton|pytorch-triton)", re.IGNORECASE)
 """Requirements that are told of every package; torch's own are told whole."""
@@ -79,24 +82,43 @@ def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def records(package: Facts) -> List[Tuple[str, str, int | None]]:
-    """(absolute path, hash as RECORD writes it or "", size) of each file; empty when there is no RECORD."""
-    import csv
-
+def records(package: Facts) -> Tuple[List[Tuple[str, str, int | None]], int]:
+    """([(absolute path, hash as RECORD writes it or "", size) of each file], lines that cannot be read); no file when
+    there is no RECORD."""
     site = os.path.dirname(str(package["info"]))
-    found = []
+    found, unread = [], 0
     try:
-        with open(
-            os.path.join(str(package["info"]), "RECORD"), encoding="utf-8", errors="replace", newline=""
-        ) as stream:
-            for row in csv.reader(stream):
-                if row and row[0]:
-                    size = int(row[2]) if len(row) > 2 and row[2].isdigit() else None
-                    path = os.path.normpath(os.path.join(site, row[0]))
-                    found.append((path, row[1] if len(row) > 1 else "", size))
-    except (OSError, csv.Error, ValueError):
-        return found
-    return found
+        text = read_regular(os.path.join(str(package["info"]), "RECORD"), MAX_RECORD_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return [], 0
+    for line in text.split("\n"):
+        line = line.rstrip("\r")
+        if not line:
+            continue
+        row = _row(line)
+        if row is None:
+            unread += 1
+            continue
+        path, digest, size = row
+        found.append((os.path.normpath(os.path.join(site, path)), digest, size))
+    return found, unread
+
+
+def _row(line: str) -> Tuple[str, str, int | None] | None:
+    """Line by line, so that a quote without its other does not swallow the lines after it."""
+    if '"' in line:
+        import csv
+
+        try:
+            row = next(csv.reader([line], strict=True))
+        except csv.Error:
+            return None
+    else:
+        row = line.split(",")
+    path, digest, size = (*row, "", "", "")[:3]
+    if not path or "\0" in path or len(row) > 3 or not re.fullmatch(r"[0-9]{0,18}", size):
+        return None
+    return path, digest, int(size) if size else None
 
 
 def top_modules(folder: str) -> Dict[str, str]:
@@ -128,8 +150,7 @@ def _header(path: str) -> Dict[str, List[str]]:
     """Field in lower case -> its values, of what stands before the first empty line."""
     found: Dict[str, List[str]] = {}
     try:
-        with open(path, "rb") as stream:
-            text = stream.read(MAX_METADATA_BYTES).decode("utf-8", "replace")
+        text = read_regular(path, MAX_METADATA_BYTES).decode("utf-8", "replace")
     except OSError:
         return found
     for line in text.split("\n"):
@@ -144,8 +165,7 @@ def _header(path: str) -> Dict[str, List[str]]:
 
 def _lines(path: str) -> List[str]:
     try:
-        with open(path, "rb") as stream:
-            text = stream.read(64 * 1024).decode("utf-8", "replace")
+        text = read_regular(path, 64 * 1024).decode("utf-8", "replace")
     except OSError:
         return []
     return [line.strip()[:1000] for line in text.splitlines() if line.strip()][:MAX_LINES]
@@ -153,8 +173,7 @@ def _lines(path: str) -> List[str]:
 
 def _json(path: str) -> Facts:
     try:
-        with open(path, encoding="utf-8") as stream:
-            value = json.load(stream)
+        value = json.loads(read_regular(path, MAX_JSON_BYTES).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 import threading
 import time
 
 from .env_dists import LOOSE_BY_TOOLS, records
+from .regular import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
@@ -27,6 +29,10 @@ CLOCK_S = 2.0
 """RECORD is written last; a file may be so much newer than it and still be of the same installation."""
 
 
+class TooLateError(Exception):
+    pass
+
+
 class Owners:
     """Path -> the packages whose RECORD names it."""
 
@@ -34,7 +40,8 @@ class Owners:
         self.rows: List[Tuple[str, str, str, int | None, float]] = []
         self.of: Dict[str, List[str]] = {}
         for package in packages:
-            rows = [row for row in records(package) if not _is_bytecode(row[0])]
+            all_rows, package["unread_rows"] = records(package)
+            rows = [row for row in all_rows if not _is_bytecode(row[0])]
             written_at = _mtime(os.path.join(str(package["info"]), "RECORD"))
             package["files"] = len(rows)
             for path, digest, size in rows:
@@ -71,7 +78,10 @@ def verify(owners: Owners, mode: str, deadline_s: float, max_bytes: int, check: 
         except OSError:
             found.add_missing(path, package)
             continue
-        if size is not None and seen.st_size != size:
+        if not stat.S_ISREG(seen.st_mode):
+            if digest or size is not None:
+                found.add_changed(path, package, "it is no regular file")
+        elif size is not None and seen.st_size != size:
             found.add_changed(path, package, "%d bytes instead of %d" % (seen.st_size, size))
         elif digest and (mode == "all" or seen.st_mtime > written_at + CLOCK_S):
             to_hash.append((seen.st_size, path, package, digest))
@@ -147,7 +157,13 @@ def _hash_all(
                 found.bytes_hashed += row[0]
                 found.hashed += 1
             _, path, package, digest = row
-            why = _mismatch(path, digest)
+            try:
+                why = _mismatch(path, digest, until, stopped)
+            except TooLateError:
+                with found.lock:
+                    found.hashed -= 1
+                    found.not_hashed += 1
+                continue
             if why is not None:
                 found.add_changed(path, package, why)
 
@@ -163,19 +179,21 @@ def _hash_all(
         stopped.set()
 
 
-def _mismatch(path: str, digest: str) -> str | None:
-    """None: it is as recorded, or recorded in a way that nobody can check."""
+def _mismatch(path: str, digest: str, until: float, stopped: threading.Event) -> str | None:
+    """None: it is as recorded, or recorded in a way that nobody can check. Raises TooLateError."""
     name, _, wanted = digest.partition("=")
     try:
         sum_ = hashlib.new(name)
     except (ValueError, TypeError):
         return None
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             while True:
                 data = stream.read(READ_BYTES)
                 if not data:
                     break
+                if stopped.is_set() or time.monotonic() > until:
+                    raise TooLateError(path)
                 sum_.update(data)
     except OSError as error:
         return "cannot be read: %s" % error.strerror

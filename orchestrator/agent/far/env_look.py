@@ -15,6 +15,7 @@ import time
 from . import env_dists, env_files, env_libraries
 from .channel import Channel
 from .errors import OpError
+from .regular import read_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
@@ -107,8 +108,8 @@ def find_python(wanted: str, variables: Dict[str, str]) -> Facts:
 def read_config(path: str) -> Dict[str, str]:
     """pyvenv.cfg; empty when there is none."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            pairs = [line.partition("=") for line in stream.read(64 * 1024).splitlines()]
+        text = read_regular(path, 64 * 1024).decode("utf-8", "replace")
+        pairs = [line.partition("=") for line in text.splitlines()]
     except OSError:
         return {}
     return {key.strip().lower(): value.strip() for key, equals, value in pairs if equals}

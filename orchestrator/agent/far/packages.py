@@ -9,8 +9,11 @@ import os
 import re
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
+from .regular import read_regular
+
 Check = Callable[[], None]
 MAX_RECORD_BYTES = 64 * 1024 * 1024
+MAX_JSON_BYTES = 1024 * 1024
 
 
 def packages(folders: List[str]) -> Dict[str, str]:
@@ -46,11 +49,11 @@ def origins(folders: List[str]) -> Dict[str, str]:
     found = {}
     for name, (_, about) in sorted(found_folders(folders).items()):
         try:
-            with open(os.path.join(about, "direct_url.json"), encoding="utf-8") as stream:
-                found[name] = origin_text(json.load(stream))
+            said = read_regular(os.path.join(about, "direct_url.json"), MAX_JSON_BYTES)
+            found[name] = origin_text(json.loads(said.decode("utf-8")))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             found[name] = "not to be read"
     return found
 
@@ -72,8 +75,7 @@ def builds(folders: List[str], check: Check = lambda: None) -> Dict[str, str]:
     for name, (_, about) in sorted(found_folders(folders).items()):
         check()
         try:
-            with open(os.path.join(about, "RECORD"), "rb") as stream:
-                rows = stream.read(MAX_RECORD_BYTES).splitlines()
+            rows = read_regular(os.path.join(about, "RECORD"), MAX_RECORD_BYTES).splitlines()
         except OSError:
             continue
         digest = hashlib.sha256(b"\n".join(sorted(_of_the_wheel(rows))))
@@ -93,8 +95,7 @@ def torch_facts(folders: List[str]) -> Dict[str, Any] | None:
     for folder in folders:
         path = os.path.join(folder, "torch", "version.py")
         if os.path.isfile(path):
-            with open(path, encoding="utf-8", errors="replace") as stream:
-                said = parse_assignments(stream.read())
+            said = parse_assignments(read_regular(path, MAX_JSON_BYTES).decode("utf-8", "replace"))
             about = {name: said.get(name) for name in ("git_version", "cuda", "hip", "debug")}
             return dict(about, version=said.get("__version__"))
     return None

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterable
 
 from .manifest import DIR, FILE, LINK, Entry, ManifestError
 from .records import Record
+from .regular import open_regular
 from .release_store import read_record, record_path
 from .scan import BUILT_IN_EXCLUDES, hash_file, walk
 
@@ -109,7 +110,7 @@ def expected_files(release: str, expected: Dict[str, Any], check: Check = lambda
 def hashes_of(path: str, algorithms: Iterable[str], check: Check = lambda: None) -> Dict[str, str]:
     """Raises OSError, ValueError for an algorithm that is not known here."""
     digests = {name: hashlib.new(name) for name in algorithms}
-    with open(path, "rb", buffering=0) as stream:
+    with open_regular(path) as stream:
         while True:
             data = stream.read(READ_BYTES)
             if not data:
