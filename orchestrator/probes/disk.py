@@ -170,16 +170,16 @@ def _filesystem(line: Piece, row: re.Match[str], columns: _Columns, name: Piece 
 
     def put(field_name: str, value: Any, group: str) -> None:
         values[field_name] = value
-        spans[field_name] = Span(line.start + row.start(group), line.start + row.end(group))
+        spans[field_name] = line.place(row, group)
 
     device, kind = row["device"], row["type"]
     if name is not None:
         words = name.strip()
         values["device"], spans["device"] = words.text, words.span
     elif device and kind and columns.known and not columns.typed:
-        put("device", f"{device} {kind}", "device")  # a name with a blank, and no column of types
-        spans["device"] = Span(line.start + row.start("device"), line.start + row.end("type"))
-        values["device"] = spans["device"].of(" " * line.start + line.text)
+        # A name with a blank, and no column of types.
+        words = line.cut(row.start("device"), row.end("type"))
+        values["device"], spans["device"] = words.text, words.span
         kind = None
     elif device:
         put("device", device, "device")
@@ -208,11 +208,6 @@ def _filesystem(line: Piece, row: re.Match[str], columns: _Columns, name: Piece 
     return FileSystem(**values, full_by_nature=snap or values["type"] in FULL_BY_NATURE, spans=spans)
 
 
-_BYTES = ("total_bytes", "used_bytes", "available_bytes")
-_INODES = ("inodes_total", "inodes_used", "inodes_free")
-_SNAPS = ("/snap/", "/var/lib/snapd/")
-
-
 def _size(text: str, block_bytes: int | None) -> int | None:
     """`1.9G`, `22346236` (in blocks), `-`: unknown."""
     if text == "-":
@@ -230,8 +225,7 @@ def _size(text: str, block_bytes: int | None) -> int | None:
 
 def _usage(line: Piece, found: re.Match[str]) -> Usage:
     spans = {
-        name: Span(line.start + found.start(group), line.start + found.end(group))
-        for name, group in (("path", "path"), ("size_bytes", "size"), ("number", "size"))
+        name: line.place(found, group) for name, group in (("path", "path"), ("size_bytes", "size"), ("number", "size"))
     }
     size = _size(found["size"], None)
     bare = found["size"].isdecimal()
@@ -272,8 +266,7 @@ def _trends(filesystems: Sequence[FileSystem]) -> Iterator[Trend]:
         left = None
         if grown is not None and grown > 0 and last.available_bytes is not None:
             left = round(last.available_bytes / grown, 2)
-        places = [span for row in (first, last) for span in row.spans.values()]
-        whole = Span(min(place.start for place in places), max(place.end for place in places))
+        whole = Span.over(span for row in (first, last) for span in row.spans.values())
         names = ("mount", "samples", "first_percent", "last_percent", "per_sample_bytes", "samples_left")
         yield Trend(
             mount, len(rows), first.used_percent, last.used_percent, grown, left, spans=dict.fromkeys(names, whole)

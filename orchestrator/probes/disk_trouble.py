@@ -98,4 +98,4 @@ def _in_context(trouble: Finding, text: str, at: int) -> Finding:
 def _value(line: Piece, found: re.Match[str], group: str) -> Value:
     word = found[group]
     number = word.isdecimal() and len(word) <= 15
-    return Value(int(word) if number else word, Span(line.start + found.start(group), line.start + found.end(group)))
+    return Value(int(word) if number else word, line.place(found, group))

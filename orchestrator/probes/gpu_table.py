@@ -47,7 +47,7 @@ def read_table(lines: Sequence[Piece]) -> tuple[tuple[GpuRow, ...], tuple[Findin
         text = line.text[:MAX_LINE]
         if row := _NAMED.search(text):
             values = {"index": int(row["index"]), "name": row["name"], "bus": row["bus"]}
-            named = (values, {group: _span(line, row, group) for group in values})
+            named = (values, {group: line.place(row, group) for group in values})
         elif row := _VALUES.search(text):
             gpu, fault = _gpu(line, row, named)
             named = None
@@ -71,7 +71,7 @@ def _gpu(
         if row[group] is None:
             continue
         try:
-            values[field], spans[field] = value_of(form, row[group]), _span(line, row, group)
+            values[field], spans[field] = value_of(form, row[group]), line.place(row, group)
         except NotAValue:  # pragma: no cover - the pattern lets nothing else through
             continue
         if fault is None and fault_in(row[group]):
@@ -98,7 +98,3 @@ def _held(gpus: Sequence[GpuRow], nobody: Piece | None) -> Iterator[Finding]:
                 "is freed by a reset of the GPU",
                 {"used_mib": Value(gpu.memory_used_mib, span)},
             )
-
-
-def _span(line: Piece, found: re.Match[str], group: str) -> Span:
-    return Span(line.start + found.start(group), line.start + found.end(group))

@@ -133,17 +133,15 @@ def trouble_in(line: Piece) -> Finding | None:
         if found is None:
             continue
         named = {
-            name: Value(_number(value), Span(line.start + found.start(name), line.start + found.end(name)))
-            for name, value in found.groupdict().items()
-            if value
+            name: Value(_number(value), line.place(found, name)) for name, value in found.groupdict().items() if value
         }
-        at = Span(line.start + found.start(), line.start + found.end())
+        at = line.place(found)
         if "code" in named and kind == "nvml_failed":
             kind = CODES.get(int(str(named["code"].value)), kind)
         elif (code := _code(text, line.start, kind, at)) is not None:
             named["code"] = code
         if source := _SOURCE.match(text):
-            named["source"] = Value(source[1], Span(line.start + source.start(1), line.start + source.end(1)))
+            named["source"] = Value(source[1], line.place(source, 1))
         return finding_at(line, kind, WAYS_OUT[kind], named, at)
     return None
 
@@ -159,11 +157,7 @@ def _code(text: str, start: int, kind: str, at: Span) -> Value | None:
 def details_in(line: Piece) -> dict[str, Value]:
     """What a line adds to a trouble that another line tells."""
     found = {name: pattern.search(line.text[:MAX_LINE]) for name, pattern in _DETAILS.items()}
-    return {
-        name: Value(detail["v"], Span(line.start + detail.start("v"), line.start + detail.end("v")))
-        for name, detail in found.items()
-        if detail
-    }
+    return {name: Value(detail["v"], line.place(detail, "v")) for name, detail in found.items() if detail}
 
 
 def with_details(troubles: Iterable[Finding], details: Mapping[str, Value]) -> tuple[Finding, ...]:
@@ -186,7 +180,7 @@ def troubles_in(lines: Iterable[Piece]) -> tuple[Finding, ...]:
     for line in lines:
         details = {**details_in(line), **details}
         if unnamed := _UNNAMED_GPU.search(line.text[:MAX_LINE]):
-            gpu = Value(unnamed["bus"], Span(line.start + unnamed.start("bus"), line.start + unnamed.end("bus")))
+            gpu = Value(unnamed["bus"], line.place(unnamed, "bus"))
         trouble = trouble_in(line)
         if trouble is not None:
             lacks = trouble.kind == "gpu_fell_off_the_bus" and "bus" not in trouble.named

@@ -60,11 +60,11 @@ def trouble_in(line: Piece, cuda: int | None = None) -> ImportTrouble | None:
         if match is None:
             continue
         groups = {name: value for name, value in match.groupdict().items() if value}
-        places = {name: Span(line.start + match.start(name), line.start + match.end(name)) for name in groups}
+        places = {name: line.place(match, name) for name in groups}
         for spelling in ("other", "third"):  # a sentence that is worded in several ways
             if spelling in groups:
                 groups["module"], places["module"] = groups[spelling], places[spelling]
-        whole = Span(line.start + match.start(), line.start + match.end())
+        whole = line.place(match)
         return _told(line, sign.judge(groups, cuda), groups, places, whole)
     return None
 
@@ -80,11 +80,9 @@ def _shadow_of_a_frame(line: Piece, text: str) -> ImportTrouble | None:
             r"-packages/|/lib(?:64)?/python\d", path
         ):
             groups = {"module": match["module"], "name": match["name"], "path": path}
-            places = {
-                name: Span(line.start + match.start(name), line.start + match.end(name)) for name in ("module", "name")
-            }
+            places = {name: line.place(match, name) for name in ("module", "name")}
             places["path"] = Span(*frame.span("path"))
-            whole = Span(line.start + match.start(), line.start + match.end())
+            whole = line.place(match)
             return _told(line, shadowed(groups, None), groups, places, whole)
     return None
 

@@ -16,7 +16,7 @@ from orchestrator.probes.values import as_bool, as_int, as_mapping, as_str
 
 MIB = 2**20
 UNKNOWN_STATE = 32
-DRIVER_NOT_LOADED, MISMATCH, UNKNOWN = 9, 18, 999
+MISMATCH, UNKNOWN = 18, 999
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ before it looks (escapes, wraps, clock prefixes) keeps every character's place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,6 +20,12 @@ class Span:
 
     def of(self, text: str) -> str:
         return text[self.start : self.end]
+
+    @staticmethod
+    def over(spans: Iterable[Span]) -> Span:
+        """From the first's start to the last's end. Raises ValueError when there are none."""
+        places = list(spans)
+        return Span(min(place.start for place in places), max(place.end for place in places))
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,11 @@ class Piece(NamedTuple):
     def cut(self, start: int, end: int) -> Piece:
         """Both count from this piece's begin."""
         return Piece(self.text[start:end], self.start + start)
+
+    def place(self, found: re.Match[str], group: str | int = 0) -> Span:
+        """Of what a pattern found in this piece's text."""
+        start, end = found.span(group)
+        return Span(self.start + start, self.start + end)
 
     def strip(self) -> Piece:
         stripped = self.text.strip()

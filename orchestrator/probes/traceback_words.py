@@ -20,7 +20,6 @@ CHAINED = re.compile(
 )
 UNREADABLE = re.compile(r"(?:Syntax|Indentation|Tab)Error: ")
 BOXED_FRAME = re.compile(r"(?P<file>[\w./<>~-]{1,400}):(?P<line>\d{1,9}) in ?(?P<function>[^\s\u2502]{1,200})?")
-MARGIN = re.compile(r"[\s|]*(?:\+[-+| ]*)?")
 GROUP_FRAME = re.compile(r'\s*\| +File "')
 GROUP_ROW = re.compile(r"\s*[|+]")
 ANNOUNCED = re.compile(r"Exception in thread |Exception ignored in\b|Process \S{1,80}:\s*$")

@@ -129,19 +129,19 @@ def xid_in(line: Piece) -> Xid | None:
     found = _LINE.search(line.text[:4096])
     if found is None:
         return None
-    spans = {"code": _span(line, found, "code"), "bus": _span(line, found, "bus")}
+    spans = {"code": line.place(found, "code"), "bus": line.place(found, "bus")}
     values: dict[str, int | str | bool] = {}
     if found["switch"]:
-        values["switch"], spans["switch"] = True, _span(line, found, "switch")
+        values["switch"], spans["switch"] = True, line.place(found, "switch")
     if when := _AT.search(line.text[:200]):
         name = when.lastgroup or ""
-        values["at"], spans["at"] = when[name].strip(), _span(line, when, name)
+        values["at"], spans["at"] = when[name].strip(), line.place(when, name)
     if found["message"]:
-        values["message"], spans["message"] = found["message"], _span(line, found, "message")
+        values["message"], spans["message"] = found["message"], line.place(found, "message")
         tail = line.cut(found.start("message"), found.end("message"))
         for name, pattern in (("pid", _PID), ("process", _NAME), ("caused_by", _BEFORE)):
             if part := pattern.search(tail.text):
-                spans[name] = _span(tail, part, part.lastgroup or "")
+                spans[name] = tail.place(part, part.lastgroup or "")
                 said = part[1]
                 if said != "<unknown>":
                     values[name] = said if name == "process" else int(said)
@@ -170,8 +170,7 @@ def incidents(xids: Iterable[Xid]) -> tuple[XidIncident, ...]:
 
 
 def _incident(bus: str, events: list[Xid]) -> XidIncident:
-    places = [span for event in events for span in event.spans.values()]
-    whole = Span(min(place.start for place in places), max(place.end for place in places))
+    whole = Span.over(span for event in events for span in event.spans.values())
     pids = tuple({event.pid: None for event in events if event.pid is not None})
     monitors = {event.pid for event in events if event.monitor}
     codes = tuple({event.code: None for event in events})
@@ -188,7 +187,3 @@ def _incident(bus: str, events: list[Xid]) -> XidIncident:
         way_out=roots[0].way_out,
         spans=dict.fromkeys(("bus", "codes", "count", "first_at", "last_at", "pids", "programs"), whole),
     )
-
-
-def _span(line: Piece, found: re.Match[str], group: str) -> Span:
-    return Span(line.start + found.start(group), line.start + found.end(group))
