@@ -17,7 +17,7 @@ from optimise import NotANumber
 from progress import Progress
 from sealing import EagerFallback, Recompiled, Seal
 from stopping import StopRequest
-from workers import Crew, Learned, Replica, Word, compare_sums, weight_sums
+from workers import Crew, Learned, Replica, Word, compare_weights, weight_hashes
 
 
 class FailedElsewhere(RuntimeError):
@@ -92,7 +92,7 @@ class RankCrew(Crew):
             gradient /= self._links.drafters
 
     def check_equal(self, step: int) -> None:
-        compare_sums(self._links.gather_drafters(weight_sums(self.replicas[0].drafter)), step)
+        compare_weights(self._links.gather_drafters(weight_hashes(self.replicas[0].drafter)), step)
 
     def compile_in_turn(self, compile_own: Callable[[], None], progress: Progress) -> None:
         """The leader first: what it leaves in the cache serves all others, for each sees its own device as cuda:0."""

@@ -23,6 +23,8 @@ from queues import ByteQueue
 from sealing import Seal
 from stopping import StopRequest
 
+HASHED_AT_ONCE = 2**20
+ODD = 0x1E3779B97F4A7C15
 Result = TypeVar("Result")
 Word = TypeVar("Word")
 
@@ -132,18 +134,18 @@ class Crew:
 
     def check_equal(self, step: int) -> None:
         """Raises ReplicasDiffer."""
-        compare_sums([weight_sums(one.drafter) for one in self.replicas], step)
+        compare_weights([weight_hashes(one.drafter) for one in self.replicas], step)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.shutdown(wait=False, cancel_futures=True)
 
 
-def compare_sums(of_replicas: Sequence[Dict[str, int]], step: int) -> None:
+def compare_weights(of_replicas: Sequence[Dict[str, int]], step: int) -> None:
     """Raises ReplicasDiffer."""
     first, *others = of_replicas
-    for number, sums in enumerate(others, start=1):
-        different = [name for name, value in sums.items() if value != first[name]]
+    for number, hashes in enumerate(others, start=1):
+        different = [name for name, value in hashes.items() if value != first[name]]
         if different:
             raise ReplicasDiffer(
                 f"after step {step} replica {number} differs from replica 0 in {len(different)} tensors: "
@@ -152,11 +154,20 @@ def compare_sums(of_replicas: Sequence[Dict[str, int]], step: int) -> None:
 
 
 @torch.no_grad()
-def weight_sums(drafter: Drafter) -> Dict[str, int]:
-    """For each tensor the sum of its bits read as whole numbers: equal weights, equal sums, and made on the device."""
-    bits = {name: tensor.detach().view(torch.int32) for name, tensor in drafter.state_dict().items()}
-    sums = torch.stack([part.sum(dtype=torch.int64) for part in bits.values()]).tolist()
-    return dict(zip(bits, sums, strict=True))
+def weight_hashes(drafter: Drafter) -> Dict[str, int]:
+    """For each tensor a hash of its bits, in their order; made on the device, and the same on every one."""
+    state = {name: tensor.detach().reshape(-1).view(torch.int32) for name, tensor in drafter.state_dict().items()}
+    hashes = torch.stack([_hash(bits) for bits in state.values()]).tolist()
+    return dict(zip(state, hashes, strict=True))
+
+
+def _hash(bits: torch.Tensor) -> torch.Tensor:
+    """int32 [N] -> int64, over wrapping arithmetic. Another factor for each place: two values that are swapped show."""
+    places = torch.arange(1, 2 * min(HASHED_AT_ONCE, len(bits)), 2, dtype=torch.int64, device=bits.device) * ODD
+    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+    for part in bits.split(HASHED_AT_ONCE):
+        total = total * ODD + (part * places[: len(part)]).sum()
+    return total
 
 
 def _prepare_thread(device: torch.device, threads: int) -> None:

@@ -112,11 +112,20 @@ def crew_of(count):
     return Crew([Replica(number, tiny_drafter(target), ends, 1, config) for number in range(count)], 1)
 
 
-def test_a_replica_that_strays_is_named():
+@pytest.mark.parametrize("how", ["by a little", "by two values in each other's place", "far behind"])
+def test_a_replica_that_strays_is_named(how, monkeypatch):
+    monkeypatch.setattr(workers, "HASHED_AT_ONCE", 7)
     crew = crew_of(3)
     crew.check_equal(7)
+    weight = crew.replicas[2].drafter.norm.weight
     with torch.no_grad():
-        crew.replicas[2].drafter.norm.weight[3] += 1e-6
+        if how == "by a little":
+            weight[3] += 1e-6
+        else:
+            for each in crew.replicas:
+                each.drafter.norm.weight[0] = 2.0
+            other = 3 if "two values" in how else 14
+            weight[0], weight[other] = 1.0, 2.0
     with pytest.raises(
         ReplicasDiffer, match=r"after step 7 replica 2 differs from replica 0 in 1 tensors: norm\.weight"
     ):
