@@ -26,8 +26,8 @@ def _up(args: argparse.Namespace, output: Output) -> int:
     began = time.monotonic()
     lab = bring_up(args.kind, venv=Path(args.venv) if args.venv else None)
     output.result(f"lab {lab.record.id} ({lab.record.kind}) is up after {time.monotonic() - began:.1f} s")
-    output.result(f"  container's processes: {lab.record.isolation}")
-    output.result(f"  orch lab shell --lab {lab.record.id} -- orch ...")
+    output.result(f"  kept apart by: {lab.record.isolation}")
+    output.next_step(f"orch lab shell --lab {lab.record.id} -- orch deploy   (its end: orch lab down)")
     return 0
 
 

@@ -25,6 +25,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     )
     if arguments.timeout is not None and request.wait is None:
         raise UsageError("--timeout says how long to wait, but there is no --wait", way_out="orch launch --wait end")
+    loose = [word for word in arguments.targets if "=" in word]
+    if loose:
+        settings = " ".join(f"--set {word}" for word in [*arguments.settings, *loose])
+        raise UsageError(f"`{loose[0]}` stands where a target is expected", way_out=f"orch launch {settings}")
     targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
     if arguments.attach and len(targets) != 1:
         raise UsageError("--attach needs exactly one target")

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from orchestrator.errors import OrchError
 
 
+def terminal_width() -> int | None:
+    """Columns of the terminal that results go to. None: they go to a file or a pipe, which have no width."""
+    import os
+
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):  # no terminal; closed or replaced
+        return None
+
+
 class Output:
     def __init__(self, *, verbose: bool) -> None:
         self.verbose = verbose

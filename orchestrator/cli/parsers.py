@@ -90,7 +90,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     )
     fresh.add_argument("--from-scratch", action="store_true", help="take no checkpoint (the default)")
     launch.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="payload setting, repeatable"
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="payload setting; one each"
     )
     launch.add_argument("--attach", action="store_true", help="attach to the session once started")
 

@@ -63,9 +63,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _request(arguments: argparse.Namespace) -> ResetRequest:
     if not arguments.kill_gpus and not arguments.clear_cache:
         raise UsageError(
-            "orch reset needs to be told what: --kill-gpus (end what of this target is on the GPUs or left of its"
-            " runs), --clear-cache (set the compile cache aside as a snapshot), or both",
-            way_out="orch reset --kill-gpus --clear-cache",
+            "orch reset needs to be told what",
+            evidence="--kill-gpus ends what of this target is on the GPUs or left of its runs\n"
+            "--clear-cache sets the compile cache aside as a snapshot",
+            way_out="orch reset --kill-gpus --clear-cache --dry-run",
         )
     if arguments.seed is not None and not arguments.clear_cache:
         raise UsageError("--seed goes with --clear-cache", way_out="orch reset --clear-cache --seed last-good")

@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 
 from orchestrator.cli.fan_out import for_each
-from orchestrator.cli.output import Output
+from orchestrator.cli.output import Output, terminal_width
 from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     def show(report: RunsReport) -> int:
         seen.append(report)
-        output.result(json.dumps(runs_record(report)) if arguments.json else render_runs(report))
+        output.result(json.dumps(runs_record(report)) if arguments.json else render_runs(report, terminal_width()))
         return 0
 
     code = for_each(targets, work, show, output)
@@ -56,7 +56,7 @@ def _mark(arguments: argparse.Namespace, wanted: str, verdict: str, output: Outp
         output.result(json.dumps({"schema": "orch.mark/1", "target": target.name, "run_id": run_id, **asdict(mark)}))
         return 0
     output.result(f"run {run_id} on {target.label} is marked {mark.verdict}")
-    output.next_step("orch diff")
+    output.next_step("orch diff now")
     return 0
 
 

@@ -36,8 +36,8 @@ from orchestrator.lab.records import (
 )
 from orchestrator.lab.surface import CONTAINER_ID, Lab, inherited, interpreter_folders, project_path
 
-NAMESPACES = "user, pid, mount, uts and ipc namespaces; not exercised: cgroups, a root of its own, LXC, sudo"
-PLAIN = "nothing, they are plain processes; not exercised: namespaces, cgroups, a root of its own, LXC, sudo"
+NAMESPACES = "user, pid, mount, uts, ipc namespaces; no cgroup, LXC, sudo, root of its own"
+PLAIN = "nothing; no namespace, cgroup, LXC, sudo, root of its own"
 PROGRAM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 HIGHEST_MARK = 819200
 LOWEST_MARK = 4096

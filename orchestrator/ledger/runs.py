@@ -100,7 +100,7 @@ def choose_run(ids: Sequence[str], wanted: str) -> str:
         return found[0]
     raise UsageError(
         f"{len(found)} runs begin with {wanted!r}" if ids else "there are no runs yet",
-        evidence=("they are: " + ", ".join(found[-10:])) if found else "the last ones: " + ", ".join(ids[-10:]),
+        evidence=("they are: " if found else "the last ones: ") + ", ".join((found or ids)[-10:]) if ids else "",
         way_out="orch runs" if ids else "orch launch",
     )
 

@@ -91,7 +91,9 @@ def _choose_release(listed: Mapping[str, Any], wanted: str | None, target: Targe
         previous = listed["previous"]
         if previous in there:
             return str(previous)
-        raise UsageError(f"{target.name} has no release before this one", way_out="orch rollback --to RELEASE")
+        raise UsageError(
+            f"{target.name} has no release before this one", way_out="orch deploy   the next one can be rolled back"
+        )
     matches = [name for name in there if name.startswith(wanted)]
     if len(matches) == 1:
         return matches[0]

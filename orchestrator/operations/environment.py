@@ -164,7 +164,7 @@ class _Sync:
 
     async def _push(self, purpose: str, wheels: Wheels) -> tuple[int, int]:
         await take_lease(self._session, self._target)
-        self._say(f"{purpose}: sending what is missing of {len(wheels.requirements)} wheels")
+        self._say(f"{purpose}: sending the wheels that are missing there")
         pushed = await push_tree(
             self._session,
             wheels.tree,

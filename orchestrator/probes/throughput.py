@@ -27,6 +27,8 @@ BARS_TAKE_OVER = 100
 """So many bars without a line of metrics: the bar is what tells the step now."""
 
 STATUS, LOG = "status.json", "log"
+BEFORE_TRAINING = ("loading", "preparing", "compiling")
+"""Phases of the contract in which nothing is trained that is asked about."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,10 @@ def read_tail(tail: bytes, *, begins_whole: bool) -> Throughput | None:
 def merge(
     status: TrainingStatus | None, log: Throughput | None, advanced: tuple[Rate | None, Rate | None] = (None, None)
 ) -> Throughput | None:
-    """status.json before the log, value by value. `advanced`: status.json's steps over both windows."""
+    """status.json before the log, value by value. `advanced`: status.json's steps over both windows. Before its
+    training begins, the steps of a log are another's: those of a target that is made first."""
+    if status is not None and status.step is None and status.phase in BEFORE_TRAINING:
+        return None
     if status is None or (status.step is None and status.tokens_per_s is None and status.loss is None):
         return log
     short, long = advanced

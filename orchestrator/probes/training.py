@@ -279,7 +279,7 @@ def how_it_ended(ended: RunExit) -> str:
     """One sentence, without a full stop."""
     if ended.exit_code is not None:
         if 128 < ended.exit_code < 128 + 65:
-            return f"exit code {ended.exit_code}, which is how shells report {signal_name(ended.exit_code - 128)}"
+            return f"exit code {ended.exit_code}, {signal_name(ended.exit_code - 128)}"
         return f"exit code {ended.exit_code}"
     if ended.signal is not None:
         return f"killed by {signal_name(ended.signal)}"

@@ -65,7 +65,8 @@ def render_cache(report: CacheReport) -> str:
         lines.append(render_rows(table, indent="  "))
     if census.devices is not None and (census.devices.graphs or census.devices.unknown):
         lines.append("  graphs by device: " + devices_text(census.devices))
-    lines.append(f"  written: {_ago(census, census.oldest_at)} to {_ago(census, census.newest_at)}")
+    if census.newest_at is not None:
+        lines.append(f"  written: {_ago(census, census.oldest_at)} to {_ago(census, census.newest_at)}")
     lines += _since_launch(census)
     lines += [_against_line(census, row) for row in census.against]
     lines += _last_good_lines(report)

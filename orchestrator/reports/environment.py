@@ -145,7 +145,7 @@ def render_sync(report: SyncReport) -> str:
 def _synced_text(one: Synced) -> str:
     what = f"{one.purpose}: environment {short_environment(one.environment)}"
     about = f"{one.packages} package{'s' if one.packages != 1 else ''}"
-    sent = f"{one.files_sent} files, {bytes_text(one.bytes_sent)}"
+    sent = f"{one.files_sent} file{'' if one.files_sent == 1 else 's'}, {bytes_text(one.bytes_sent)}"
     if one.dry_run:
         if one.already_there:
             return f"{what} is there already ({about}, now {short_environment(one.before)})"

@@ -52,7 +52,7 @@ def render_started(report: LaunchReport) -> str:
 def render_waited(report: LaunchReport) -> str:
     if report.waited == "end":
         lines = [f"{report.target}: run {report.run_id} ended well"]
-        lines += [f"  {line}" for line in result_lines(report.result)]
+        lines += [f"  {line}" for line in result_lines(report.result, brief=True)]
         return "\n".join(lines)
     progress = render_progress(report.status or {})
     if report.ended is not None and not report.reached:

@@ -13,6 +13,8 @@ from orchestrator.reports.table import DASH, duration_text, render_rows, short
 from orchestrator.reports.training import rate_of
 
 SCHEMA = "orch.runs/1"
+NARROW = ("started", "checkpoints", "git", "release", "took")
+"""Columns a narrow terminal does without, the first first: the run's id begins with when it was started."""
 HEADER = ("run", "started", "took", "ended", "step", "rate", "release", "git", "checkpoints")
 
 
@@ -26,14 +28,32 @@ class RunsReport:
     """Newest first."""
 
 
-def render_runs(report: RunsReport) -> str:
+def render_runs(report: RunsReport, width: int | None = None) -> str:
+    """width: of the terminal, in columns. None: all of it is wanted."""
     if not report.runs:
         return f"{report.label}\n  no runs" + (f" shown of {report.total}" if report.total else "")
     rows = [[one_line(cell) for cell in _row(run)] for run in report.runs]
-    lines = [report.label, render_rows([HEADER, *rows], indent="  ")]
+    table, left_out = _fitted([list(HEADER), *rows], width)
+    lines = [report.label, table]
+    if left_out:
+        lines.append(f"  not shown, too narrow: {', '.join(left_out)}")
     if report.total > len(report.runs):
         lines.append(f"  {report.total - len(report.runs)} older: orch runs -n {report.total}")
     return "\n".join(lines)
+
+
+def _fitted(rows: list[list[str]], width: int | None) -> tuple[str, list[str]]:
+    """The table, and the columns that it does without. rows: the header first."""
+    left_out: list[str] = []
+    table = render_rows(rows, indent="  ")
+    for name in NARROW:
+        if width is None or max(map(len, table.splitlines())) <= width:
+            break
+        at = rows[0].index(name)
+        rows = [row[:at] + row[at + 1 :] for row in rows]
+        left_out.append(name)
+        table = render_rows(rows, indent="  ")
+    return table, left_out
 
 
 def runs_record(report: RunsReport) -> dict[str, Any]:
@@ -46,7 +66,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
         run.run_id,
         utc_text(run.started_at).removesuffix(" UTC"),
         duration_text(run.duration_s),
-        run.outcome + (f", marked {run.mark.verdict}" if run.mark else ""),
+        run.outcome.removeprefix("was ") + (f", marked {run.mark.verdict}" if run.mark else ""),
         step_text(run),
         rate_of(run.throughput.rate) if run.throughput and run.throughput.rate else DASH,
         short(run.release),

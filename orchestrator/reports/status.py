@@ -21,6 +21,7 @@ from orchestrator.reports.training import STALE_S, compiled_text, progress_parts
 
 SCHEMA = "orch.status/2"
 SHOWN_LINES = 5
+LONGEST_RESULT = 60
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ def _training_rows(report: StatusReport) -> list[tuple[str, str]]:
     if run.status and (compiled := compiled_text(run.status.compiled or {})):
         rows.append(("compiled", compiled))
     rows += [("warning", warning) for warning in (run.status.warnings if run.status else ())]
-    for number, line in enumerate(result_lines(run.result)):
+    for number, line in enumerate(result_lines(run.result, brief=True)):
         rows.append(("" if number else "result", line))
     if report.rate_warning:
         rows.append(("rate", report.rate_warning))
@@ -268,9 +269,14 @@ def _gpu_text(report: StatusReport) -> str:
     return f"{len(report.gpus)}, MiB used: {' '.join(used)}" if used else "none"
 
 
-def result_lines(result: Mapping[str, object] | None) -> list[str]:
-    """result.json, a line for each value; what comes from afar is made one line of plain text."""
-    named = [(key.replace("_", " "), value) for key, value in (result or {}).items() if key != "schema"]
+def result_lines(result: Mapping[str, object] | None, *, brief: bool = False) -> list[str]:
+    """result.json, a line for each value; what comes from afar is made one line of plain text. brief: without long
+    texts, which explain and are the same each time; `orch runs show` has them."""
+    named = [
+        (key.replace("_", " "), value)
+        for key, value in (result or {}).items()
+        if key != "schema" and not (brief and isinstance(value, str) and len(value) > LONGEST_RESULT)
+    ]
     return [one_line(f"{name}: {_value(value)}") for name, value in named]
 
 

@@ -146,7 +146,7 @@ def _run(report: StatusReport, width: int) -> Block:
         lines += _row("compiled", [compiled], width, Tone.WARN if slow else Tone.PLAIN)
     for warning in run.status.warnings if run.status else ():
         lines += _row("warning", [warning], width, Tone.WARN)
-    for number, line in enumerate(result_lines(run.result)):
+    for number, line in enumerate(result_lines(run.result, brief=True)):
         lines += _row("" if number else "result", [line], width)
     if report.rate_warning:
         lines += _row("rate", [report.rate_warning], width, Tone.WARN)

@@ -78,3 +78,8 @@ def test_an_interrupted_start_is_not_said_to_be_nothing(
     monkeypatch.setattr(launch_command, "launch", launch)
     assert main(["-i", str(inventory), "launch"]) == 130
     assert "may have been started on box" in capsys.readouterr().err
+
+
+def test_a_setting_without_set_gets_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", "--set", "steps=6", "target.steps=4"]) == 2
+    assert "orch launch --set steps=6 --set target.steps=4" in capsys.readouterr().err

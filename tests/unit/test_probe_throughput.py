@@ -154,6 +154,7 @@ def test_a_status_that_says_no_number_leaves_it_to_the_log() -> None:
     log = read_tail(b"step 5 loss 1\n", begins_whole=True)
     assert log is not None and merge(status(phase="training"), log) == log
     assert merge(status(phase="training"), None) is None
+    assert merge(status(phase="preparing"), log) is None, "the steps of a target that is made first"
 
 
 def test_the_first_line_of_a_tail_is_cut_and_the_last_may_go_on() -> None:

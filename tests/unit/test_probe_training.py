@@ -90,7 +90,7 @@ def test_never_started():
         ({"exit_code": 3}, "exit code 3"),
         ({"exit_code": None, "signal": 9}, "killed by SIGKILL"),
         ({"exit_code": None, "signal": 99}, "killed by signal 99"),
-        ({"exit_code": 137}, "exit code 137, which is how shells report SIGKILL"),
+        ({"exit_code": 137}, "exit code 137, SIGKILL"),
     ],
 )
 def test_ended(ending, sentence):

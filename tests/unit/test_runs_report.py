@@ -16,6 +16,7 @@ from orchestrator.ledger.records import parse_run_record
 from orchestrator.ledger.runs import choose_run, parse_runs
 from orchestrator.reports.run_detail import RunDetail, render_run, run_record
 from orchestrator.reports.runs import RunsReport, render_runs, runs_record
+from orchestrator.reports.status import result_lines
 
 IDS = ["20261129-141500-a1b2", "20261129-141500-a1ff", "20261130-005320-ffff"]
 JSON = st.recursive(
@@ -76,6 +77,15 @@ def test_a_line_a_run() -> None:
     assert older.strip() == "2 older: orch runs -n 3"
 
 
+def test_a_narrow_terminal_gets_the_columns_that_fit_and_is_told() -> None:
+    stopped = run(exit={"exit_code": 143, "started_at": 0.0, "ended_at": 9.0}, stop={"asked_at": 1})
+    shown = render_runs(report(stopped, run()), 80)
+    _, columns, *lines, left_out = shown.splitlines()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "started" not in columns and "ended" in columns and "started" in left_out and IDS[0] in lines[0]
+    assert "not shown" not in render_runs(report(run()), 200)
+
+
 def test_json_is_strict_and_says_null() -> None:
     nan = run(status={"step": 1, "loss": float("nan"), "tokens_per_s": float("inf")})
     whole = json.loads(json.dumps(runs_record(report(nan, run(exit=None, status=None, git=None))), allow_nan=False))
@@ -94,7 +104,7 @@ def test_json_is_strict_and_says_null() -> None:
         ({"exit": {"exit_code": 3}, "status": {"phase": "stopping"}}, "was stopped (exit code 3)", False),
         (
             {"exit": {"exit_code": 143}, "status": {"phase": "stopping"}},
-            "was stopped (exit code 143, which is how shells report SIGTERM)",
+            "was stopped (exit code 143, SIGTERM)",
             False,
         ),
         ({"exit": {"exit_code": 3}, "status": {"phase": "training"}}, "failed: exit code 3", True),
@@ -187,3 +197,9 @@ def test_text_from_afar_is_plain() -> None:
 def test_any_answer_is_read(runs: list[Any]) -> None:
     found = RunsReport("t", "t", 1, parse_runs({"runs": runs, "now": 1.0}, b"xyz"))
     assert render_runs(found) and json.dumps(runs_record(found), allow_nan=False)
+
+
+def test_a_brief_result_leaves_out_what_only_explains() -> None:
+    result = {"acceptance_length": 6.14, "definition": "word " * 30, "lossless": True}
+    assert result_lines(result, brief=True) == ["acceptance length: 6.14", "lossless: yes"]
+    assert len(result_lines(result)) == 3

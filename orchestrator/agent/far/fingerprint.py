@@ -101,6 +101,8 @@ def collect(base: str, record: Record, observed: Record, deadline_s: float) -> R
             try:
                 parts[part][name] = section()
                 unknown.pop(name)
+            except NotAskedError as error:
+                unknown[name] = str(error)[:200]
             except Exception as error:  # whatever it is, the training matters more
                 unknown[name] = ("%s: %s" % (type(error).__name__, error))[:200]
 
