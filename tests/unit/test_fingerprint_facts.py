@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.far import fingerprint, packages, variables
+from orchestrator.agent.far import driver, packages, variables
 from orchestrator.ledger.fingerprint import parse_fingerprint
 
 JSON = st.recursive(
@@ -27,7 +27,7 @@ SECTIONS = ["python", "packages", "torch", "driver", "nvidia_smi", "variables", 
     ],
 )
 def test_driver(text: str, version: str | None) -> None:
-    assert fingerprint.parse_driver(text) == version
+    assert driver.parse_driver(text) == version
 
 
 def test_packages_come_from_the_names_of_their_folders(tmp_path: Path) -> None:

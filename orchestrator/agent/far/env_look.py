@@ -14,6 +14,7 @@ import time
 
 from . import env_dists, env_files, env_libraries
 from .channel import Channel
+from .driver import driver_version
 from .errors import OpError
 from .regular import read_regular
 
@@ -229,14 +230,8 @@ def _torch(sites: List[str]) -> Facts | None:
 
 
 def _machine() -> Facts:
-    from .fingerprint import driver_facts
-
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION")
     except (OSError, ValueError):
         libc = None
-    try:
-        driver = driver_facts()
-    except OSError:
-        driver = None
-    return {"libc": libc, "architecture": os.uname().machine, "driver": driver["version"] if driver else None}
+    return {"libc": libc, "architecture": os.uname().machine, "driver": driver_version()}

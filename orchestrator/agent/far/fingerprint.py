@@ -19,6 +19,7 @@ import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from . import cache, cgroup, content, kept_files, packages, records, release_facts, start_record
+from .driver import driver_text, parse_driver
 from .gpu_identity import gpu_facts
 from .identity import boot_id
 from .observe import release
@@ -201,18 +202,10 @@ def lock_of(base: str, record: Record, observed: Record) -> str | None:
 def driver_facts(told: Any = None) -> Record | None:
     """told: what nvidia-smi says of it, for where the driver's own file is not seen. None: there is no NVIDIA driver.
     Raises OSError."""
-    path = "/proc/driver/nvidia/version"
-    if not os.path.exists(path):
+    text = driver_text()
+    if text is None:
         return {"version": told} if told else None
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        text = stream.read(4096)
-    return {"version": parse_driver(text), "text": text.splitlines()[0] if text else ""}
-
-
-def parse_driver(text: str) -> str | None:
-    """`NVRM version: NVIDIA UNIX [Open] x86_64 Kernel Module [for x86_64]  580.65.06  ...`"""
-    found = re.search(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", text)
-    return found.group(1).partition("-")[0] if found else None
+    return {"version": parse_driver(text), "text": text}
 
 
 def _gpus(observed: Record) -> Record:

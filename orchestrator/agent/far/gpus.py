@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, Tuple
 
 from .commands import run_command
+from .driver import driver_version
 from .nvml_child import NvmlChild, ask_once
 from .smi import Repeated
 
@@ -72,7 +73,7 @@ def nodes(root: str = "/") -> Record:
     """What is there of GPUs beside the driver's word: {on_bus: GPUs that the PCI bus shows, which in a container are
     the host's; nodes: [i of /dev/nvidia<i>]; uvm: whether CUDA's node is there; driver: the kernel module's version}.
     None: cannot be seen here."""
-    return {"on_bus": _on_bus(root), "driver": _driver(root), **_device_nodes(root)}
+    return {"on_bus": _on_bus(root), "driver": driver_version(root), **_device_nodes(root)}
 
 
 def _on_bus(root: str) -> int | None:
@@ -93,11 +94,6 @@ def _text(*path: str) -> str | None:
             return stream.read(4096).strip()
     except OSError:
         return None
-
-
-def _driver(root: str) -> str | None:
-    found = re.search(r"\s(\d+(?:\.\d+)+)\s", _text(root, "proc/driver/nvidia/version") or "")
-    return found.group(1) if found else None
 
 
 def _device_nodes(root: str) -> Record:
