@@ -48,23 +48,21 @@ def look_at(folder: str) -> Facts:
             found["pth"].append({"file": name, "lines": _lines(path)})
     builds = packages.builds([folder])
     for package in found["packages"]:
-        package["build"] = builds.get(normalise(package["name"]))
+        package["build"] = builds.get(packages.normalise(package["name"]))
     return found
 
 
 def distribution(path: str, name: str) -> Facts:
     """name, version: of METADATA, else of the folder's name."""
-    stem, _, kind = name.rpartition(".")
-    told, dash, version = stem.partition("-")
-    if kind == "egg-info":
-        version = re.sub(r"-py\d.*", "", version)
-    metadata = os.path.join(path, "METADATA" if kind == "dist-info" else "PKG-INFO") if os.path.isdir(path) else path
+    told, version = packages.name_and_version(name)
+    file = "METADATA" if name.endswith(".dist-info") else "PKG-INFO"
+    metadata = os.path.join(path, file) if os.path.isdir(path) else path
     head = _header(metadata)
     url = _json(os.path.join(path, "direct_url.json"))
     requires = head.get("requires-dist", [])
     package: Facts = {
         "name": next(iter(head.get("name", [])), told),
-        "version": next(iter(head.get("version", [])), version if dash else None),
+        "version": next(iter(head.get("version", [])), version),
         "info": path,
         "metadata": bool(head.get("name")),
         "installer": next(iter(_lines(os.path.join(path, "INSTALLER"))), None),
@@ -73,13 +71,9 @@ def distribution(path: str, name: str) -> Facts:
         "commit": (url.get("vcs_info") or {}).get("commit_id"),
         "tags": (_header(os.path.join(path, "WHEEL")).get("tag") or [])[:8],
     }
-    whole = normalise(package["name"]) == "torch"
+    whole = packages.normalise(package["name"]) == "torch"
     package["requires"] = [line for line in requires if whole or REQUIRED.match(line)][:MAX_LINES]
     return package
-
-
-def normalise(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def records(package: Facts) -> Tuple[List[Tuple[str, str, int | None]], int]:

@@ -32,16 +32,27 @@ def found_folders(folders: List[str]) -> Dict[str, Tuple[str, str]]:
         except OSError:
             continue
         for name in names:
-            stem, dot, kind = name.rpartition(".")
-            if dot and kind in ("dist-info", "egg-info"):
-                package, dash, version = stem.partition("-")
-                if kind == "egg-info":
-                    version = re.sub(r"-py\d.*", "", version)
-                if dash and package and not package.startswith("~"):  # pip's, half removed
-                    here[re.sub(r"[-_.]+", "-", package).lower()] = (version, os.path.join(folder, name))
+            if name.endswith((".dist-info", ".egg-info")):
+                package, version = name_and_version(name)
+                if version is not None and package and not package.startswith("~"):  # pip's, half removed
+                    here[normalise(package)] = (version, os.path.join(folder, name))
         for package, about in here.items():
             found.setdefault(package, about)
     return found
+
+
+def name_and_version(folder: str) -> Tuple[str, str | None]:
+    """As the name of a .dist-info or .egg-info folder says them."""
+    stem, _, kind = folder.rpartition(".")
+    name, dash, version = stem.partition("-")
+    if kind == "egg-info":
+        version = re.sub(r"-py\d.*", "", version)
+    return name, version if dash else None
+
+
+def normalise(name: str) -> str:
+    """PEP 503: lower case, each run of `-`, `_` and `.` one dash."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def origins(folders: List[str]) -> Dict[str, str]:

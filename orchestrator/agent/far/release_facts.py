@@ -29,10 +29,9 @@ Check = Callable[[], None]
 
 def release_facts(release: str) -> Record | None:
     """Of its record beside it. None: it is no release of ours. Raises OSError, ValueError."""
-    if not os.path.isfile(record_path(release)):
+    kept = _kept(release)
+    if kept is None:
         return None
-    with open(record_path(release), encoding="ascii") as stream:
-        kept = json.load(stream)
     entries = [Entry(*row) for row in kept.get("entries") or []]
     files = {entry.path: file_token(entry) for entry in entries if entry.kind != DIR}
     provenance = kept.get("provenance") or {}
@@ -43,12 +42,19 @@ def release_facts(release: str) -> Record | None:
 
 def release_record(release: str) -> Record | None:
     """Who pushed it and when: no part of what it is. Raises OSError, ValueError."""
+    kept = _kept(release)
+    if kept is None:
+        return None
+    by = (kept.get("provenance") or {}).get("deployed_by")
+    return {"path": release, "pushed_at": kept.get("pushed_at"), "deployed_by": by}
+
+
+def _kept(release: str) -> Record | None:
     if not os.path.isfile(record_path(release)):
         return None
     with open(record_path(release), encoding="ascii") as stream:
-        kept = json.load(stream)
-    by = (kept.get("provenance") or {}).get("deployed_by")
-    return {"path": release, "pushed_at": kept.get("pushed_at"), "deployed_by": by}
+        kept: Record = json.load(stream)
+    return kept
 
 
 def file_token(entry: Entry) -> str:
