@@ -45,6 +45,7 @@ def comparable_facts(record: object, runtime: Raw | None) -> Facts:
     return {
         "edited": told("edited", _texts),
         "expected": told("expected", _expected),
+        "package_edits": told("package_edits", _texts),
         "torch": told("torch", _torch),
         "code": None if "release" in unknown else _listing(as_mapping(raw.get("release"))),
         "release": told("release", _release),

@@ -15,6 +15,7 @@ from orchestrator.probes.compile_cache import CacheFolder, CompileCache
 KINDS = {
     "edited": "edited in place",
     "expected": "expected file",
+    "package_edits": "package edited",
     "torch": "torch",
     "replaced": "replaced function",
     "stack": "package torch uses",

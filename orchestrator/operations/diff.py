@@ -35,6 +35,8 @@ MAX_RUNS = 500
 TAIL_BYTES = 1024
 """Of each log: enough for the last rate that it printed."""
 MAX_FILES = 50
+MAX_WANTED = 48
+"""Contents asked for at once: a reply holds so many of the largest that are told."""
 
 
 @dataclass(frozen=True)
@@ -148,11 +150,14 @@ async def _contents(
     folders = {path for found in (a, b) if (path := release_path(found.record))}
     paths = [f"{folder}/{change.path}" for change in changes for folder in sorted(folders)]
     paths += [change.path for change in changes if change.path.startswith("/")]
-    reply = await session.request("file_contents", base=target.base, wanted=wanted, paths=paths, timeout_s=60.0)
-    found, at = {}, 0
-    for sha256, size in reply.header["found"]:
-        found[str(sha256)] = reply.body[at : at + size]
-        at += size
+    found: dict[str, bytes] = {}
+    for start in range(0, len(wanted), MAX_WANTED):
+        some = wanted[start : start + MAX_WANTED]
+        reply = await session.request("file_contents", base=target.base, wanted=some, paths=paths, timeout_s=60.0)
+        at = 0
+        for sha256, size in reply.header["found"]:
+            found[str(sha256)] = reply.body[at : at + size]
+            at += size
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from orchestrator.diagnosis.code import LineDiff
@@ -19,6 +20,7 @@ def difference_words(one: Difference, file: LineDiff | None = None) -> str:
     words = {
         "edited": _edited,
         "expected": _expected,
+        "package_edits": _package_edit,
         "packages": _package,
         "stack": _package,
         "secrets": _secret,
@@ -62,7 +64,10 @@ def _has(found: Sequence[Difference], part: str) -> bool:
 
 def _named(one: Difference) -> str:
     if one.name in BYTES:
-        a, b = (bytes_text(int(value)) if value and value.isdigit() else value for value in (one.a, one.b))
+        a, b = (
+            bytes_text(int(value)) if value and re.fullmatch(r"[0-9]{1,18}", value) else value
+            for value in (one.a, one.b)
+        )
         return f"{one.name} {a} -> {b}"
     if one.a is None:
         return f"{one.name} added: {_short(one.b)}"
@@ -80,6 +85,14 @@ def _edited(one: Difference) -> str:
         return f"{one.name} is again as it was deployed"
     done = "deleted" if one.b == "missing" else "edited"
     return f"{one.name} {done} since it was deployed" + ("" if one.a is None else ", otherwise than before")
+
+
+def _package_edit(one: Difference) -> str:
+    if one.b is None:
+        return f"{one.name} is again as it was installed"
+    if one.b == "missing":
+        return f"{one.name} deleted since its package was installed"
+    return f"{one.name} edited in the environment" + ("" if one.a is None else ", otherwise than before")
 
 
 def _expected(one: Difference) -> str:

@@ -43,8 +43,9 @@ RUNTIME: dict[str, Any] = {
 }
 SETUP = """\
 set -e
-mkdir -p "$1/site/torch" "$1/data" "$1/model" "$2/envs/aaaa/bin"
+mkdir -p "$1/site/torch" "$1/site/requests" "$1/data" "$1/model" "$2/envs/aaaa/bin"
 for name in torch-2.11.0+cu128 requests-2.0; do mkdir "$1/site/$name.dist-info"; done
+printf 1 > "$1/site/requests/__init__.py"
 printf 'requests/__init__.py,sha256=x,1\\nrequests-2.0.dist-info/RECORD,,\\n' > "$1/site/requests-2.0.dist-info/RECORD"
 ln -s "$3" "$2/envs/aaaa/bin/python"
 printf 'home = %s\\ninclude-system-site-packages = false\\n' "$(dirname "$3")" > "$2/envs/aaaa/pyvenv.cfg"
@@ -219,6 +220,14 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "package rebuilt": (
         far('echo "requests/__init__.py,sha256=y,1" > "$1/site/requests-2.0.dist-info/RECORD"'),
         "package  requests has other files under the same version",
+    ),
+    "package edited in the environment": (
+        far('printf 2 > "$1/site/requests/__init__.py"; touch -d "+9 seconds" "$1/site/requests/__init__.py"'),
+        "package edited  requests/__init__.py edited in the environment",
+    ),
+    ".pth with code": (
+        far('echo "import os" > "$1/site/hook.pth"'),
+        "package edited  hook.pth edited in the environment",
     ),
     "torch swapped": (
         far(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -16,15 +17,18 @@ from orchestrator.agent.far import (
     fingerprint,
     gpu_identity,
     kept_files,
+    package_edits,
     packages,
     release_facts,
     variables,
 )
 from orchestrator.agent.far.channel import Channel
+from orchestrator.agent.far.framing import encode_frame
 from orchestrator.agent.far.manifest import tree_hash
 from orchestrator.agent.far.release_store import write_record
 from orchestrator.agent.far.scan import scan
 from orchestrator.container.config import config_file, parse_config
+from orchestrator.operations import diff
 
 
 def sha256(data: bytes) -> str:
@@ -42,6 +46,44 @@ def dist(folder: Path, name: str, record: str | None = None, url: object = None)
     if url is not None:
         (info / "direct_url.json").write_text(url if isinstance(url, str) else json.dumps(url))
     return info
+
+
+def test_a_file_of_a_package_edited_by_hand_is_seen(tmp_path: Path) -> None:
+    site = tmp_path / "site-packages"
+    contents = {
+        "torch/a.py": b"a",
+        "torch/b.py": b"b",
+        "torch/c.py": b"c",
+        "torch/touched.py": b"t",
+        "torch/lib/x.so": b"x",
+    }
+    rows = []
+    for name, data in contents.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_bytes(data)
+        os.utime(site / name, (1000, 1000))
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+        rows.append(f"{name},sha256={digest},{len(data)}\n")
+    info = dist(site, "torch-2.0", "".join(rows))
+    os.utime(info / "RECORD", (1001, 1001))
+    assert package_edits.package_edits([str(site)]) == {}
+    (site / "torch/a.py").write_bytes(b"A")
+    (site / "torch/b.py").unlink()
+    (site / "torch/c.py").write_bytes(b"longer")
+    os.utime(site / "torch/c.py", (1000, 1000))
+    os.utime(site / "torch/touched.py")
+    (site / "torch/lib/x.so").unlink()
+    (site / "torch/lib/x.so").symlink_to(tmp_path / "other.so")
+    (tmp_path / "other.so").write_bytes(b"another")
+    (site / "hook.pth").write_bytes(b"import os")
+    (site / "torch/new.py").write_bytes(b"not loaded by anything that was installed")
+    assert package_edits.package_edits([str(site)]) == {
+        "hook.pth": sha256(b"import os"),
+        "torch/a.py": sha256(b"A"),
+        "torch/b.py": "missing",
+        "torch/c.py": sha256(b"longer"),
+        "torch/lib/x.so": sha256(b"another"),
+    }
 
 
 def test_where_a_package_came_from_without_its_login(tmp_path: Path) -> None:
@@ -255,6 +297,32 @@ def test_contents_are_kept_and_found_again_by_their_hash(tmp_path: Path) -> None
     assert [name for name, _ in kept_files.file_contents(asked, b"", channel)[0]["found"]] == sorted(
         [wanted[0], wanted[2]]
     ), "a file that is no longer what its release says is not taken for it"
+
+
+def test_so_many_contents_are_told_at_once_that_a_frame_holds_them(tmp_path: Path) -> None:
+    texts = [bytes([number]) * kept_files.MAX_FILE_BYTES for number in range(kept_files.MAX_WANTED + 20)]
+    (tmp_path / "runs").mkdir()
+    for number, text in enumerate(texts):
+        (tmp_path / str(number)).write_bytes(text)
+    paths = [str(tmp_path / str(number)) for number in range(len(texts))]
+    asked = {"base": str(tmp_path), "wanted": [sha256(text) for text in texts], "paths": paths}
+    told, body = kept_files.file_contents(asked, b"", Channel(1, lambda header, body: None))
+    assert len(told["found"]) == kept_files.MAX_WANTED == diff.MAX_WANTED
+    assert encode_frame(told, body)
+
+
+def test_each_place_is_read_once_however_much_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.py").write_text("x")
+    opened: list[object] = []
+    real = os.open
+    monkeypatch.setattr(kept_files.os, "open", lambda path, *rest: opened.append(path) or real(path, *rest))
+    asked = {
+        "base": str(tmp_path),
+        "wanted": [f"{number:064d}" for number in range(40)],
+        "paths": [str(tmp_path / "x.py")] * 9,
+    }
+    assert kept_files.file_contents(asked, b"", Channel(1, lambda header, body: None))[0] == {"found": []}
+    assert opened == [str(tmp_path / "x.py")]
 
 
 # -- GPUs, limits, container ---------------------------------------------------------------------

@@ -23,6 +23,7 @@ from .driver import driver_text, parse_driver
 from .gpu_identity import gpu_facts
 from .identity import boot_id
 from .observe import release
+from .package_edits import package_edits
 from .preflight import python_facts
 from .records import Record, contract
 from .sources import agent_hash
@@ -149,6 +150,7 @@ def _identity(base: str, record: Record, observed: Record, check: Callable[[], N
         "builds": asked(packages.builds, check),
         "model": lambda: content.content_facts(record.get("model"), environment, check),
         "data": lambda: content.content_facts(record.get("data"), environment, check),
+        "package_edits": asked(package_edits, check),
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
 from . import records
 from .errors import OpError
@@ -17,7 +17,8 @@ from .release_store import read_record, release_names
 KEPT = "kept"
 MAX_FILE_BYTES = 256 * 1024
 MAX_KEPT_BYTES = 4 * 1024 * 1024
-MAX_WANTED = 200
+MAX_WANTED = 48
+"""At once: of the largest, they fit one frame."""
 
 
 def keep(folder: str, files: Dict[str, str]) -> None:
@@ -42,17 +43,24 @@ def file_contents(params: Record, body: bytes, channel: Any) -> Tuple[Record, by
     base = records.base_folder(params)
     wanted = {str(sha256) for sha256 in (params.get("wanted") or [])[:MAX_WANTED]}
     found: Dict[str, bytes] = {}
-    for sha256, path in _candidates(base, wanted, [str(path) for path in params.get("paths") or []]):
+    for sha256, path in _candidates(base, wanted):
         channel.check()
         if sha256 not in found:
             data = _content(path, sha256)
             if data is not None:
                 found[sha256] = data
+    for path in dict.fromkeys(str(path) for path in params.get("paths") or []):
+        channel.check()
+        if len(found) == len(wanted):
+            break
+        data = _small(path)
+        if data is not None and (sha256 := hashlib.sha256(data).hexdigest()) in wanted:
+            found[sha256] = data
     told = sorted(found.items())
     return {"found": [[sha256, len(data)] for sha256, data in told]}, b"".join(data for _, data in told)
 
 
-def _candidates(base: str, wanted: set[str], paths: List[str]) -> Iterator[Tuple[str, str]]:
+def _candidates(base: str, wanted: set[str]) -> Iterator[Tuple[str, str]]:
     for run_id in records.run_ids(base):
         for sha256 in wanted:
             yield sha256, os.path.join(base, records.RUNS, run_id, KEPT, sha256)
@@ -66,12 +74,14 @@ def _candidates(base: str, wanted: set[str], paths: List[str]) -> Iterator[Tuple
         for entry in entries:
             if entry.sha256 in wanted:
                 yield entry.sha256, os.path.join(release, entry.path)
-    for path in paths:
-        for sha256 in wanted:
-            yield sha256, path
 
 
 def _content(path: str, sha256: str) -> bytes | None:
+    data = _small(path)
+    return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
+
+
+def _small(path: str) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -81,6 +91,4 @@ def _content(path: str, sha256: str) -> bytes | None:
             data = stream.read(MAX_FILE_BYTES + 1)
     except OSError:
         return None
-    if len(data) > MAX_FILE_BYTES or hashlib.sha256(data).hexdigest() != sha256:
-        return None
-    return data
+    return data if len(data) <= MAX_FILE_BYTES else None
