@@ -30,12 +30,17 @@ from tokens import Vocabulary, load_vocabulary
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="decode.py", description=__doc__.split(":")[0], allow_abbrev=False)
-    parser.add_argument("--target", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--drafter", type=Path, required=True, metavar="FOLDER", help="as exported")
-    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="samples, as for training")
+    parser.add_argument(
+        "--target", type=Path, required=True, metavar="FOLDER", help="a model; one made by a run: its prepared/"
+    )
+    parser.add_argument("--drafter", type=Path, required=True, metavar="FOLDER", help="export/ in a run's folder")
+    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="samples, as training data")
     add_settings(parser)
     asked = parser.parse_args(arguments)
     try:
+        for folder in (asked.target, asked.drafter):
+            if not (folder / "config.json").is_file():  # transformers would take it for a name on its hub
+                raise ValueError(f"{folder} is no folder of a model: there is no config.json in it")
         config, _ = resolve(*settings_layers(asked))
         print(json.dumps(measure(config, asked.target, asked.drafter, asked.prompts), indent=1))
     except (ConfigError, DataError, DeviceError, OSError, ValueError) as error:
@@ -61,6 +66,7 @@ def measure(config: Config, target_folder: Path, drafter_folder: Path, prompts_f
     prompts = [ids for _, ids in read_prompts(config, prompts_file, vocabulary)]
     limits = {"new_tokens": config.evaluate.new_tokens, "end_ids": vocabulary.end_ids}
 
+    decode_greedily(target, prompts[0], new_tokens=2, end_ids=vocabulary.end_ids)  # what the first call alone costs
     began = time.perf_counter()
     plain = [decode_greedily(target, prompt, **limits) for prompt in prompts]
     plain_s = time.perf_counter() - began

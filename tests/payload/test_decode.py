@@ -98,6 +98,8 @@ def test_what_cannot_be_measured_is_named(folders, capsys):
     (folders / "bad.jsonl").write_text("{\n")
     assert run(folders, prompts="bad.jsonl") == contract.EXIT_BAD_CONFIG
     assert "DataError: bad.jsonl:1: not JSON" in capsys.readouterr().err
+    assert run(folders, drafter="nosuch") == contract.EXIT_BAD_CONFIG
+    assert "nosuch is no folder of a model" in capsys.readouterr().err
     assert run(folders, drafter="target") == contract.EXIT_BAD_CONFIG
     assert "describes no DFlash drafter" in capsys.readouterr().err
     assert run(folders, "--set", "evaluate.prompt=3") == contract.EXIT_BAD_CONFIG

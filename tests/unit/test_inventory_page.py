@@ -9,7 +9,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from orchestrator.agent.far.scan import is_excluded
 from orchestrator.inventory import schema
+from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.read import read_inventory
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "inventory.md").read_text(encoding="utf-8")
@@ -64,3 +66,9 @@ def test_a_section_lists_the_keys_and_defaults(heading: str) -> None:
 def test_the_example_is_read() -> None:
     example = PAGE.partition("```yaml\n")[2].partition("```")[0]
     assert list(read_inventory(example, Path("/project/inventory.yaml"), Path("/home/me")).targets) == ["ct200"]
+
+
+def test_a_run_made_by_hand_in_the_shipped_payload_does_not_travel() -> None:
+    (target,) = load_inventory(Path(__file__).resolve().parents[2] / "inventory.yaml").targets.values()
+    assert target.payload is not None
+    assert is_excluded("runs", target.payload.exclude) and not is_excluded("package/runs", target.payload.exclude)
