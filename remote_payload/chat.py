@@ -31,9 +31,13 @@ class ChatFormat:
 
 
 def chat_format(vocabulary: Vocabulary, template_file: str, thinking: bool) -> ChatFormat:
-    """Raises OSError."""
-    own = vocabulary.tokenizer.chat_template
-    return ChatFormat(Path(template_file).read_text(encoding="utf-8") if template_file else own, thinking)
+    """Raises DataError."""
+    if not template_file:
+        return ChatFormat(vocabulary.tokenizer.chat_template, thinking)
+    try:
+        return ChatFormat(Path(template_file).read_text(encoding="utf-8"), thinking)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"data.chat_template: {error}") from None
 
 
 def render(vocabulary: Vocabulary, form: ChatFormat, messages: Messages, *, ask: bool) -> str:

@@ -171,8 +171,15 @@ def read_weights(folder: Path) -> Dict[str, torch.Tensor]:
     return weights
 
 
+def check_is_start(folder: Path) -> None:
+    """Before anything large is loaded. Raises ExportError."""
+    if not any((folder / name).is_file() for name in (CONFIG, contract.CHECKPOINT_MARKER)):
+        raise ExportError(f"{folder} is neither an exported drafter ({CONFIG}) nor a complete checkpoint")
+
+
 def warm_start(drafter: Drafter, folder: Path, target: Target, vocabulary: Vocabulary) -> None:
     """Takes an exported drafter's or a checkpoint's weights and nothing else. Raises ExportError or OSError."""
+    check_is_start(folder)
     if (folder / CONFIG).is_file():
         theirs = read_described(folder)
         said = theirs.get("dflash_config") or {}
@@ -184,8 +191,6 @@ def warm_start(drafter: Drafter, folder: Path, target: Target, vocabulary: Vocab
         ):
             if found != wanted:
                 raise ExportError(f"{folder / CONFIG}: {name} is {found}, with this target it is {wanted}")
-    elif not (folder / contract.CHECKPOINT_MARKER).is_file():
-        raise ExportError(f"{folder} is neither an exported drafter ({CONFIG}) nor a complete checkpoint")
     weights = read_weights(folder)
     _check({name: tuple(tensor.shape) for name, tensor in weights.items()}, drafter.shape, str(folder / WEIGHTS))
     drafter.load_state_dict({name: tensor.float() for name, tensor in weights.items()})

@@ -146,7 +146,7 @@ def run(
     from devices import alike, place
     from drafter import Drafter
     from evaluate import evaluate
-    from export import export
+    from export import check_is_start, export
     from loop import new_drafter, train_drafter
     from prepare import another_target, prepare
     from runtime import runtime_facts
@@ -171,6 +171,11 @@ def run(
             raise ConfigError("this run cannot resume that checkpoint:\n  " + "\n  ".join(differences))
         progress.say(f"resumes after step {resumed.step} of {spec.resume_from}")
 
+    if config.drafter.start_from and resumed is None:
+        try:
+            check_is_start(Path(config.drafter.start_from))
+        except ValueError as error:
+            raise ConfigError(f"drafter.start_from: {error}") from None
     progress.phase("preparing")
     torch.set_num_threads(config.threads)
     prepared = prepare(

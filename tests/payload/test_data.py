@@ -144,6 +144,11 @@ def test_every_sample_is_made_or_accounted_for(tmp_path, vocabulary):
     assert any("8 samples read, 3 rows made (1 held out), 5 left out" in one for one in said)
 
 
+def test_a_chat_template_that_is_not_there_is_named(tmp_path, vocabulary):
+    with pytest.raises(DataError, match=r"data\.chat_template: .*nowhere"):
+        read(tmp_path, vocabulary, [{"text": "one"}], data__chat_template=str(tmp_path / "nowhere"))
+
+
 def test_strict_stops_at_the_first_bad_line(tmp_path, vocabulary):
     with pytest.raises(DataError, match=r"data\.jsonl:2: not JSON"):
         read(tmp_path, vocabulary, [{"text": "one two"}, "{\n"], data__strict=True)

@@ -137,6 +137,7 @@ def test_a_warm_start_from_another_drafter_is_refused(whole_run, tmp_path, monke
     ):
         code = start(tmp_path / f"run{number}", monkeypatch, drafter__start_from=str(source))
         assert code == contract.EXIT_BAD_CONFIG
+        assert (tmp_path / f"run{number}" / "prepared").exists() == (source == folder), "it is asked early"
         printed = capsys.readouterr().err
         assert f"configuration: drafter.start_from: {source}" in printed
         assert reason in printed
