@@ -13,7 +13,13 @@ from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_one_target, select_targets
 from orchestrator.operations.cache import list_kept, show_cache
-from orchestrator.operations.cache_change import drop_snapshot, save_cache, verify_snapshots
+from orchestrator.operations.cache_change import (
+    clear_cache,
+    drop_snapshot,
+    save_cache,
+    seed_cache,
+    verify_snapshots,
+)
 from orchestrator.reports.cache import (
     SCHEMA,
     CacheReport,
@@ -21,7 +27,9 @@ from orchestrator.reports.cache import (
     cache_record,
     done_record,
     render_cache,
+    render_cleared,
     render_saved,
+    render_seeded,
     render_snapshots,
     render_verified,
     snapshots_record,
@@ -29,7 +37,15 @@ from orchestrator.reports.cache import (
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    verbs = {"show": _show, "list": _list, "save": _save, "verify": _verify, "drop": _drop}
+    verbs = {
+        "show": _show,
+        "list": _list,
+        "save": _save,
+        "verify": _verify,
+        "seed": _seed,
+        "clear": _clear,
+        "drop": _drop,
+    }
     return verbs[arguments.cache_verb](arguments, output)
 
 
@@ -82,6 +98,25 @@ def _verify(arguments: argparse.Namespace, output: Output) -> int:
             evidence="\n".join([*report.broken, *wrong][:20]),
             way_out="orch cache drop NAME     a damaged one is never seeded from",
         )
+    return 0
+
+
+def _seed(arguments: argparse.Namespace, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    output.still_running = "The cache is the old one, or the next launch or cache command makes it the new one."
+    work = seed_cache(target, arguments.name, replace=arguments.replace, force=arguments.force, trace=output.trace)
+    report = asyncio.run(work)
+    output.result(json.dumps(done_record("seed", report)) if arguments.json else render_seeded(report))
+    output.next_step("orch launch")
+    return 0
+
+
+def _clear(arguments: argparse.Namespace, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    output.still_running = "Nothing is lost; the next clear finishes it."
+    report = asyncio.run(clear_cache(target, trace=output.trace))
+    output.result(json.dumps(done_record("clear", report)) if arguments.json else render_cleared(report))
+    output.next_step("orch cache list")
     return 0
 
 

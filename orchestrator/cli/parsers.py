@@ -200,12 +200,17 @@ def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
     save.add_argument("name", metavar="NAME", help="letters, digits, dots, dashes, underscores")
     verify = verb("verify", "read every file of the snapshots and compare; exit code 14: one is damaged")
     verify.add_argument("names", nargs="*", metavar="NAME", help="or its beginning (default: all)")
+    seed = verb("seed", "make the live cache from a snapshot; refused where its entries cannot be found again")
+    seed.add_argument("name", metavar="NAME|last-good", help="or the beginning of a name")
+    seed.add_argument("--replace", action="store_true", help="keep what is there as a snapshot first")
+    seed.add_argument("--force", action="store_true", help="also where torch, triton, CUDA, Python or GPUs differ")
+    clear = verb("clear", "set the live cache aside as a snapshot; refused while a run is live")
     drop = verb("drop", "remove a snapshot")
     drop.add_argument("name", metavar="NAME")
     drop.add_argument("--force", action="store_true", help="also the one that goes with the last good run")
-    for one in (save, verify, drop):
+    for one in (save, verify, seed, clear, drop):
         target(one)
-    for any_verb in (show, listing, save, verify, drop):
+    for any_verb in (show, listing, save, verify, seed, clear, drop):
         as_json(any_verb)
 
 

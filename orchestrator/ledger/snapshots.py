@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
+from orchestrator.ledger.cache_fit import Maker, parse_makers
+from orchestrator.probes.cache_census import Devices, parse_devices
 from orchestrator.probes.training import parse_exit
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 
@@ -29,6 +31,9 @@ class Snapshot:
     """The snapshot that the cache had been made from."""
     odd: int = 0
     """Of what lies in it, that which cannot be seeded: links outwards and the like."""
+    made_by: tuple[Maker, ...] = ()
+    """With what its entries were made, the newest first; empty: not known."""
+    devices: Devices | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
                 as_str(manifest.get("who")),
                 as_str(as_mapping(manifest.get("seeded")).get("snapshot")),
                 len(as_strs(manifest.get("odd"))),
+                parse_makers(manifest.get("made_by")),
+                parse_devices(manifest.get("devices")),
             )
         )
     seeded = as_mapping(answer.get("seeded"))

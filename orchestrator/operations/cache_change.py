@@ -1,4 +1,4 @@
-"""Save, verify and drop snapshots of a target's compile cache."""
+"""Save, verify, seed from and drop snapshots of a target's compile cache; clear it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import BusyError, PreflightError, UsageError
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.cache_fit import Fit, Maker, judge, parse_maker
 from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, choose_snapshot, parse_snapshots
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.session import agent_and_config, agent_session, take_lease, who_asks
-from orchestrator.reports.cache import SavedReport, VerifyReport
+from orchestrator.reports.cache import ClearedReport, SavedReport, SeededReport, VerifyReport
 from orchestrator.transport.tracing import Trace
 
 COPY_LIMIT_S = 3600.0
@@ -45,6 +46,83 @@ async def save_cache(target: Target, name: str, *, trace: Trace | None = None) -
     return SavedReport(
         target.name, target.label, told["snapshot"], told["bytes"], told["files"], told["linked"], tuple(told["odd"])
     )
+
+
+async def clear_cache(target: Target, *, trace: Trace | None = None) -> ClearedReport:
+    """Set aside as a snapshot. Raises BusyError, PreflightError (a folder is unfit)."""
+    async with agent_session(target, trace) as session:
+        await take_lease(session, target)
+        try:
+            reply = await session.request(
+                "cache_clear",
+                base=target.base,
+                folders=folders_of(target),
+                who=who_asks(),
+                why="clear",
+                timeout_s=COPY_LIMIT_S,
+            )
+        except AgentOpError as error:
+            raise _said(error, target) from error
+    told = reply.header
+    return ClearedReport(
+        target.name,
+        target.label,
+        told["snapshot"],
+        told["bytes"],
+        told["files"],
+        tuple(told["finished"]),
+        tuple(told["odd"]),
+        tuple(told["kept"]),
+    )
+
+
+async def seed_cache(
+    target: Target, wanted: str, *, replace: bool, force: bool, trace: Trace | None = None
+) -> SeededReport:
+    """wanted: a name, its beginning, or last-good; replace: what is there is set aside first; force: also where no
+    look-up can hit. Raises UsageError, BusyError, PreflightError naming the fields that differ; then the cache is as it
+    was."""
+    async with agent_and_config(target, trace) as (session, config):
+        await take_lease(session, target)
+        found = await list_of(session, target)
+        runs = (await session.request("list_runs", base=target.base)).header["runs"]
+        seed = choose_seed(wanted, found, runs)
+        identity = None
+        if target.payload is not None:
+            identity = (await ask_identity(session, target, target.payload, config)).get("identity")
+        now = parse_maker((await session.request("cache_maker", identity=identity)).header["maker"])
+        fit = _fit(found, seed.name, runs, now)
+        if fit.hard and not force:
+            raise PreflightError(
+                f"snapshot {seed.name} does not fit {target.name}: not all look-ups can hit; nothing was changed",
+                evidence="\n".join(f"{one.field}: {one.kept} in the snapshot, {one.now} now" for one in fit.hard),
+                way_out=f"orch cache list\norch cache seed {seed.name} --force     to seed it all the same",
+            )
+        try:
+            reply = await session.request(
+                "cache_seed",
+                base=target.base,
+                name=seed.name,
+                folders=folders_of(target),
+                replace=replace,
+                who=who_asks(),
+                timeout_s=COPY_LIMIT_S,
+            )
+        except AgentOpError as error:
+            raise _said(error, target, seed.name) from error
+    told = reply.header
+    return SeededReport(
+        target.name, target.label, seed.name, seed.why, told["bytes"], told["files"], told["aside"], fit
+    )
+
+
+def _fit(found: Snapshots, name: str, runs: Sequence[object], now: Maker | None) -> Fit:
+    kept = {snapshot.name: snapshot for snapshot in found.kept}
+    try:
+        needed = kept[choose_seed(LAST_GOOD, found, runs).name].devices
+    except UsageError:
+        needed = None
+    return judge(kept[name].made_by, kept[name].devices, now, needed)
 
 
 async def verify_snapshots(target: Target, wanted: Sequence[str], *, trace: Trace | None = None) -> VerifyReport:
@@ -99,8 +177,13 @@ async def list_of(session: AgentSession, target: Target) -> Snapshots:
     return parse_snapshots((await session.request("list_snapshots", base=target.base)).header)
 
 
-def _said(error: AgentOpError, target: Target) -> Exception:
+def _said(error: AgentOpError, target: Target, name: str = "NAME") -> Exception:
     """With the way out that fits."""
+    if error.kind == "not_empty":
+        way_out = f"orch cache seed {name} --replace     keeps what is there as a snapshot first"
+        return PreflightError(error.what, evidence="nothing was changed", way_out=way_out)
+    if error.kind == "damaged":
+        return PreflightError(error.what, evidence="nothing was changed", way_out="orch cache verify\norch cache list")
     if error.kind == "busy":
         return BusyError(error.what, evidence=error.evidence, way_out="orch status\norch stop     to end a run")
     if error.kind == "conflict":

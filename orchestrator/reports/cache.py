@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.ledger.cache_fit import Fit
 from orchestrator.ledger.journal import utc_text
 from orchestrator.ledger.snapshots import Snapshot, Snapshots
 from orchestrator.probes.cache_census import Against, Census, Devices, graphs_of
@@ -194,7 +195,62 @@ def render_verified(report: VerifyReport) -> str:
     return "\n".join([*lines, render_rows(rows, indent="  ") if rows else "  there are none"])
 
 
-def done_record(what: str, report: SavedReport | VerifyReport) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ClearedReport:
+    target: str
+    label: str
+    snapshot: str | None
+    """None: there was nothing."""
+    bytes: int
+    files: int
+    finished: tuple[str, ...]
+    """Snapshots of earlier clears that had been cut short."""
+    odd: tuple[str, ...]
+    kept_aside: tuple[str, ...]
+    """Folders that could not go into the snapshot and lie beside their old place."""
+
+
+def render_cleared(report: ClearedReport) -> str:
+    lines = [f"{report.target}: finished a clear that was cut short, kept as {name}" for name in report.finished]
+    if report.snapshot is None:
+        return "\n".join([*lines, f"{report.target}: the cache was empty"])
+    about = f"{bytes_text(report.bytes)}, {report.files} files"
+    lines.append(f"{report.target}: the cache is empty; {about} are kept as snapshot {report.snapshot}")
+    if report.odd:
+        lines.append(
+            f"  {len(report.odd)} of it cannot be seeded (links outwards and the like): {one_line(report.odd[0])}"
+        )
+    return "\n".join([*lines, *(f"  kept at {one_line(path)}" for path in report.kept_aside)])
+
+
+@dataclass(frozen=True)
+class SeededReport:
+    target: str
+    label: str
+    snapshot: str
+    why: str
+    bytes: int
+    files: int
+    aside: str | None
+    """The snapshot that holds what was there before."""
+    fit: Fit
+
+
+def render_seeded(report: SeededReport) -> str:
+    about = f"{bytes_text(report.bytes)}, {report.files} files, each compared"
+    lines = [f"{report.target}: the cache is made from snapshot {report.snapshot}: {about}"]
+    if report.why != "named":
+        lines.append(f"  {one_line(report.why)}")
+    if report.aside is not None:
+        lines.append(f"  what was there is kept as snapshot {report.aside}")
+    for title, rows in (("DIFFERS, seeded by force", report.fit.hard), ("differs, judged by hits", report.fit.soft)):
+        lines += [f"  {title}: {row.field}: {one_line(row.kept)} in it, {one_line(row.now)} now" for row in rows]
+    if report.fit.unknown:
+        lines.append("  could not be compared: " + ", ".join(report.fit.unknown))
+    return "\n".join(lines)
+
+
+def done_record(what: str, report: SavedReport | VerifyReport | ClearedReport | SeededReport) -> dict[str, Any]:
     """For --json. what: the verb."""
     return {"schema": SCHEMA, "what": what, **plain_values(asdict(report))}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.far import cache_clear, cache_makers, cache_save, cache_seed, lease, live, snapshots
+from orchestrator.agent.far import cache_clear, cache_makers, cache_save, cache_seed, lease, live, snapshots, start
 from orchestrator.agent.far.errors import OpError
 from tests.dying import die_at
 
@@ -318,3 +318,72 @@ def test_caches_of_unknown_makers_are_said_to_be_of_now(cached):
     save(cached, "nightly", identity={"torch": {"version": "2.13.0"}, "gpus": None})
     made = listed(cached)["snapshots"][0]["manifest"]["made_by"]
     assert [(one["run_id"], one["hard"]["torch"], one["hard"]["gpus"]) for one in made] == [(None, "2.13.0", None)]
+
+
+def replace(place, name):
+    return place.call(cache_seed.cache_seed, name=name, folders=place.folders, replace=True, who="me@here")
+
+
+def test_a_seed_over_what_is_there_keeps_that_as_a_snapshot(cached):
+    save(cached, "nightly")
+    new = all_of(cached)
+    fill(cached, "other")
+    Path(cached.folders["extensions"], "more").write_text("only here")
+    old = all_of(cached)
+    done = replace(cached, "nightly")
+    assert all_of(cached) == new and kept(cached, done["aside"]) == old and whole(cached, done["aside"])
+    manifest = {row["name"]: row["manifest"] for row in listed(cached)["snapshots"]}[done["aside"]]
+    assert (manifest["who"], manifest["why"]) == ("me@here", "seed")
+    assert listed(cached)["seeded"]["snapshot"] == "nightly" and not (cached.base / "caches" / "seeding.json").exists()
+
+
+def test_a_seed_cut_short_anywhere_leaves_the_old_cache_or_the_new_one(cached):
+    """Whoever comes next, in turn: a launch, a clear, a save, another seed."""
+    new = all_of(cached)
+    save(cached, "nightly")
+    step = 0
+    while True:
+        next_comes = ("launch", "clear", "save", "seed")[step % 4]
+        fill(cached, f"old {step}")
+        old = all_of(cached)
+        known = {row["name"] for row in listed(cached)["snapshots"]}
+        died = die_at(step, lambda: replace(cached, "nightly"))
+        assert whole(cached, "nightly")
+        begun = (cached.base / "caches" / "seeding.json").exists()
+        if next_comes == "launch":
+            start._whole_caches(str(cached.base))
+            assert all_of(cached) == new or (all_of(cached) == old and not begun), f"step {step}"
+            clear(cached)
+        elif next_comes == "clear":
+            clear(cached)
+        elif next_comes == "save":
+            save(cached, "then")
+            assert kept(cached, "then") == all_of(cached) == (new if begun or not died else all_of(cached))
+            assert all_of(cached) in (old, new), f"step {step}"
+            cached.call(cache_save.cache_drop, name="then")
+            clear(cached)
+        else:
+            replace(cached, "nightly")
+            assert all_of(cached) == new, f"step {step}"
+            clear(cached)
+        found = listed(cached)
+        fresh = [row["name"] for row in found["snapshots"] if row["name"] not in known]
+        assert found["unfinished"] == [] and all(whole(cached, name) for name in fresh), f"step {step}"
+        assert any(kept(cached, name) == old for name in fresh), f"step {step}: what was there is lost"
+        for name in fresh:
+            cached.call(cache_save.cache_drop, name=name)
+        if not died:
+            break
+        step += 1
+    assert step > 30
+
+
+def test_a_damaged_snapshot_is_never_half_seeded(cached):
+    save(cached, "nightly")
+    (cached.base / "caches" / "snapshots" / "nightly" / "triton" / "top.json").write_text("[]")
+    fill(cached, "old")
+    old = all_of(cached)
+    with pytest.raises(OpError, match=r"triton/top\.json") as caught:
+        replace(cached, "nightly")
+    assert caught.value.kind == "damaged" and all_of(cached) == old
+    assert not list(cached.base.rglob("*.orch-seeding")) and len(listed(cached)["snapshots"]) == 1

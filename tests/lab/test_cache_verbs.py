@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.lab.surface import Lab
-from tests.lab.place import Place
+from tests.lab.place import Place, said
 
 numbers = itertools.count(1)
 
@@ -85,3 +85,24 @@ def test_it_is_saved_verified_and_dropped(place: CachePlace) -> None:
     assert refused.returncode == 10 and b"last good run" in refused.stderr
     place.ok("cache", "drop", "nightly", "--force")
     assert [row["name"] for row in place.record("list")["kept"]] == ["nightly-2"]
+
+
+def test_it_is_seeded_only_where_it_fits(place: CachePlace) -> None:
+    place.train(3)
+    place.ok("cache", "save", "nightly")
+    before = place.record("show")["cache"]["bytes"]
+    assert "kept as snapshot 2" in place.ok("cache", "clear")
+    assert place.record("clear")["snapshot"] is None
+    assert "made from snapshot nightly" in place.ok("cache", "seed", "nightly")
+    assert place.record("show")["cache"]["bytes"] == before
+    full = place.orch("cache", "seed", "last-good")
+    assert full.returncode == 10 and b"--replace" in full.stderr
+    manifest = f"{place.base}/caches/snapshots/nightly/manifest.json"
+    place.inside("sed", "-i", 's/"python": *"3/"python": "2/', manifest)
+    for words, code in ((("--replace",), 10), (("--replace", "--force"), 0)):
+        done = place.orch("cache", "seed", "nightly", *words)
+        assert done.returncode == code, said(done)
+        assert b"python: 2." in done.stderr + done.stdout
+    row = place.record("show")["cache"]["against"][0]
+    assert (row["snapshot"], row["same"], row["gone"], row["new"]) == ("nightly", 7, 0, 0)
+    assert len(place.record("list")["kept"]) == 3

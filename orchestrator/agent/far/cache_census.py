@@ -22,6 +22,7 @@ GUARD = re.compile(rb"_DeviceGuard\((\d{1,3})\)")
 """Inductor's code for one device begins so; a graph's entry holds its code as text."""
 CPU = re.compile(rb"async_compile\.cpp\w*\(|cpp_fused")
 MAX_GRAPH_BYTES = 8 * 1024 * 1024
+DEVICES_S = 20.0
 VARIABLES = {"inductor": "TORCHINDUCTOR_CACHE_DIR", "triton": "TRITON_CACHE_DIR", "extensions": "TORCH_EXTENSIONS_DIR"}
 LOCKS = re.compile(r"(^|/)(locks/[^/]*|[^/]*\.lock|lock)$")
 
@@ -146,6 +147,12 @@ def graph_devices(path: str) -> List[str]:
         return []
     found = sorted({int(number) for number in GUARD.findall(data)})
     return ["cuda:%d" % number for number in found] or (["cpu"] if CPU.search(data) else [])
+
+
+def snapshot_devices(folder: str, files: Files, inner: Dict[str, str], check: Callable[[], None]) -> Record:
+    """As `devices`, of a snapshot's folder."""
+    tops = {kind: os.path.join(folder, kind) for kind in files}
+    return devices(tops, described(files), inner, time.monotonic() + DEVICES_S, check)
 
 
 def users(base: str, folders: Dict[str, str]) -> Record:

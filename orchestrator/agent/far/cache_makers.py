@@ -12,6 +12,11 @@ from .snapshots import MANIFEST, SEEDED, SNAPSHOTS, names, snapshot_folder
 MAX_MAKERS = 8
 
 
+def cache_maker(params: Record, body: bytes, channel: Any) -> Record:
+    """Op: params: identity (a fingerprint's). {"maker": as `maker`}."""
+    return {"maker": maker(params.get("identity"))}
+
+
 def runs_of(base: str, folders: Dict[str, str]) -> List[str]:
     """The runs since the last clear that were told to use one of these folders. Oldest first."""
     since = 0.0

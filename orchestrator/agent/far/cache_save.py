@@ -15,8 +15,10 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from . import journal, lease, records
 from .blobs import NO_SPACE
+from .cache_census import snapshot_devices
 from .cache_folders import check_folders, holds_something, nested, nothing_starts, separate
 from .cache_makers import maker, makers, runs_of
+from .cache_seed import finish_seeding
 from .durable import sync_file_system, sync_path
 from .errors import OpError
 from .files import remove_below
@@ -64,6 +66,7 @@ def cache_save(params: Record, body: bytes, channel: Any) -> Record:
         raise OpError("conflict", "there is a snapshot %s already" % name, final)
     with nothing_starts(base), journal.begin(base, "save_cache", params.get("who"), {"snapshot": name}):
         remove_leftovers(base)
+        finish_seeding(base, channel.check)
         there = {kind: path for kind, path in separate(folders).items() if holds_something(path)}
         if not there:
             raise OpError("missing", "the compile caches are empty; there is nothing to save")
@@ -139,6 +142,7 @@ def _save(
         "nested": nested(folders),
         "made_by": made_by,
         "kept": [],
+        "devices": snapshot_devices(saving, files, nested(folders), check),
     }
     manifest = write_manifest(saving, about, there, files, odd)
     sync_file_system(saving)

@@ -40,6 +40,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "list_snapshots": ("snapshots", "list_snapshots"),
     "snapshot_verify": ("snapshots", "snapshot_verify"),
     "cache_clear": ("cache_clear", "cache_clear"),
+    "cache_maker": ("cache_makers", "cache_maker"),
     "cache_save": ("cache_save", "cache_save"),
     "cache_drop": ("cache_save", "cache_drop"),
     "cache_seed": ("cache_seed", "cache_seed"),

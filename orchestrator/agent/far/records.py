@@ -26,6 +26,8 @@ REFUSED = "refused.json"
 """The wrapper: it did not start anything, because a run is live."""
 CLAIM = "start.claim"
 """Made exclusively, either by the wrapper just before the start or by a start_run that gives up waiting for it."""
+SEEDING = "caches/seeding.json"
+"""What a seeding of the compile caches was about to do: see cache_seed."""
 WRAPPER_LOG = "wrapper.log"
 
 Record = Dict[str, Any]

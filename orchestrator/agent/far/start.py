@@ -48,6 +48,7 @@ def start_run(params: Record, body: bytes, channel: Any) -> Record:
     try:
         if live.is_held(base):
             return {"started": False, "reason": "busy", "live": live.facts(base)}
+        _whole_caches(base)
         record = _run_record(params, folder)
         with _journal_entry(base, record) as entry:
             note = _begin(base, folder, record, dict(params.get("observed") or {}))
@@ -65,6 +66,14 @@ def start_run(params: Record, body: bytes, channel: Any) -> Record:
         outcome["attach"] = session.attach_argv(base, name) if name else None
         outcome.update(_watch(folder, float(params.get("watch_s", 1.0))))
     return outcome
+
+
+def _whole_caches(base: str) -> None:
+    """A seeding of the compile caches that was cut short is carried through before anything uses them."""
+    if os.path.lexists(os.path.join(base, records.SEEDING)):
+        from .cache_seed import finish_seeding  # hardly ever
+
+        finish_seeding(base, describe=False)
 
 
 def _run_record(params: Record, folder: str) -> Record:
