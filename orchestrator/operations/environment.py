@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from orchestrator.agent.tree import OnProgress, push_tree
 from orchestrator.agent.tree_plan import plan_push
 from orchestrator.agent.tree_push import transfer_error
 from orchestrator.agent.wheels import read_lock_text
-from orchestrator.errors import BusyError, OrchError, PreflightError, UsageError
+from orchestrator.errors import BusyError, InventoryError, OrchError, PreflightError, UsageError
 from orchestrator.inventory.model import Environment, Payload, Target
 from orchestrator.ledger.lock import Lock, installed, parse_lock
 from orchestrator.ledger.run_environment import builds_of, choose_by_prefix, next_build, short_environment
@@ -256,12 +257,15 @@ def environment_name(environment: Environment) -> str:
 
 
 async def list_environments(target: Target, *, trace: Trace | None = None) -> EnvironmentsReport:
-    """Raises InventoryError, and what connecting raises."""
+    """What is there is told also when a lock cannot be read. Raises what connecting raises."""
     payload = target.payload
-    wanted = [_read(environment) for environment in (payload.environments if payload else {}).values()]
+    wanted = {}
+    for environment in (payload.environments if payload else {}).values():
+        with suppress(InventoryError):
+            wanted[environment.purpose] = environment_name(environment)
     async with agent_session(target, trace) as session:
         listed = (await session.request("env_list", base=target.base)).header
-    return parse_environments(target.name, listed, {one.environment.purpose: one.name for one in wanted})
+    return parse_environments(target.name, listed, wanted)
 
 
 async def use(

@@ -141,6 +141,8 @@ def test_purposes_stand_side_by_side(made: Environments) -> None:
     current = json.loads(far(place, "cat", f"{made.store}/current.json"))
     assert current["train"]["id"] == current["datagen"]["id"]
     assert "datagen, train" in place.ok("env", "list")
+    datagen.unlink()
+    assert "datagen, train" in place.ok("env", "list"), "what is there does not depend on a lock here"
 
 
 def test_what_is_in_use_stays_and_the_rest_goes(made: Environments) -> None:
