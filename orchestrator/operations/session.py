@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.container.target import open_target
+from orchestrator.container.target import ContainerTransport, open_target
 from orchestrator.errors import AuthError, BusyError, ContainerError, PreflightError
 from orchestrator.inventory.model import Payload, Target
 from orchestrator.transport.tracing import Trace
@@ -37,17 +37,8 @@ def interpreters(target: Target) -> list[str]:
 @asynccontextmanager
 async def agent_session(target: Target, trace: Trace | None) -> AsyncIterator[AgentSession]:
     """Raises what the transport and the container raise; closes the agent and the connection in any case."""
-    transport = await open_target(target, trace=trace)
-    try:
-        session = await AgentSession.open(transport, pythons=interpreters(target))
-        session.on_host = transport.on_host
-        try:
-            async with _traced(session, trace):
-                yield session
-        finally:
-            await session.close()
-    finally:
-        await transport.close()
+    async with _connected(target, trace) as (_, session):
+        yield session
 
 
 @asynccontextmanager
@@ -55,12 +46,7 @@ async def agent_and_config(
     target: Target, trace: Trace | None
 ) -> AsyncIterator[tuple[AgentSession, Awaitable[dict[str, str] | None]]]:
     """Like agent_session, and what the host's file says of the container: read over the same connection meanwhile."""
-    transport = await open_target(target, trace=trace)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(transport.close)
-        session = await AgentSession.open(transport, pythons=interpreters(target))
-        stack.push_async_callback(session.close)
-        await stack.enter_async_context(_traced(session, trace))
+    async with _connected(target, trace) as (transport, session):
         reading = asyncio.ensure_future(transport.container_config())
         try:
             yield session, reading
@@ -77,12 +63,7 @@ async def agent_sessions(
 
     The host's is None where none can be had (a login that may only use pct, no Python); the text says why.
     """
-    transport = await open_target(target, trace=trace)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(transport.close)
-        session = await AgentSession.open(transport, pythons=interpreters(target))
-        stack.push_async_callback(session.close)
-        await stack.enter_async_context(_traced(session, trace))
+    async with _connected(target, trace) as (transport, session), AsyncExitStack() as stack:
         if target.kind == "none":
             yield session, session, ""
             return
@@ -95,6 +76,18 @@ async def agent_sessions(
             stack.push_async_callback(host.close)
             await stack.enter_async_context(_traced(host, trace))
         yield session, host, why
+
+
+@asynccontextmanager
+async def _connected(target: Target, trace: Trace | None) -> AsyncIterator[tuple[ContainerTransport, AgentSession]]:
+    transport = await open_target(target, trace=trace)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(transport.close)
+        session = await AgentSession.open(transport, pythons=interpreters(target))
+        stack.push_async_callback(session.close)
+        session.on_host = transport.on_host
+        await stack.enter_async_context(_traced(session, trace))
+        yield transport, session
 
 
 @asynccontextmanager
