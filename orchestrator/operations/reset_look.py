@@ -26,7 +26,7 @@ from orchestrator.probes.gpu_processes import (
 )
 from orchestrator.probes.kill_plan import parse_leftovers, plan_kill
 from orchestrator.probes.text import one_line
-from orchestrator.reports.reset import Cleared, Finding, ResetPlan
+from orchestrator.reports.reset import Cleared, Recheck, ResetPlan
 from orchestrator.reports.table import bytes_text
 
 SMI_DEADLINE_S = 10.0
@@ -103,7 +103,7 @@ async def verify(
     cleared: Cleared | None,
     *,
     wait_s: float,
-) -> tuple[Finding, ...]:
+) -> tuple[Recheck, ...]:
     """What is true now. Waits for memory that the driver has not given back yet."""
     found = []
     loop = asyncio.get_running_loop()
@@ -117,50 +117,50 @@ async def verify(
         await asyncio.sleep(POLL_S)
     live = seen.leftovers["live"]
     run_id = seen.leftovers.get("live_run") or "unknown"
-    found.append(Finding("live.lock", not live["held"], f"held by run {run_id}" if live["held"] else "free"))
+    found.append(Recheck("live.lock", not live["held"], f"held by run {run_id}" if live["held"] else "free"))
     if cleared is not None:
         found.append(await _cache(session, target, plan))
     found.append(await _lease(session, target))
     return tuple(found)
 
 
-def _processes(seen: Look, target: Target) -> Finding:
+def _processes(seen: Look, target: Target) -> Recheck:
     left = plan_kill(target.container_id, parse_leftovers(seen.leftovers), seen.processes, seen.apps or ()).killed
     if not left:
-        return Finding("processes", True, "none left on the GPUs, none of a run")
+        return Recheck("processes", True, "none left on the GPUs, none of a run")
     names = [f"pid {choice.pid} ({choice.reason}, state {choice.state})" for choice in left]
-    return Finding("processes", False, f"{len(left)} left: {', '.join(names[:5])}")
+    return Recheck("processes", False, f"{len(left)} left: {', '.join(names[:5])}")
 
 
-def _memory(seen: Look, target: Target) -> Finding:
+def _memory(seen: Look, target: Target) -> Recheck:
     if seen.no_gpus:
-        return Finding("GPU memory", True, "there is no GPU here")
+        return Recheck("GPU memory", True, "there is no GPU here")
     if not seen.gpus:
-        return Finding("GPU memory", None, f"not known: {seen.gpu_error}")
+        return Recheck("GPU memory", None, f"not known: {seen.gpu_error}")
     verdicts = seen.verdicts(target.container_id)
     wrong = [verdict for verdict in verdicts if verdict.free is not True]
     if wrong:
         ok = False if any(verdict.free is False for verdict in wrong) else None
-        return Finding("GPU memory", ok, "; ".join(f"GPU {verdict.index}: {verdict.why}" for verdict in wrong))
+        return Recheck("GPU memory", ok, "; ".join(f"GPU {verdict.index}: {verdict.why}" for verdict in wrong))
     shared = [verdict for verdict in verdicts if verdict.why.count("others'")]
     others = "".join(f"; GPU {verdict.index}: {verdict.why}" for verdict in shared)
-    return Finding("GPU memory", True, f"free of this target on {len(verdicts)} GPUs{others}")
+    return Recheck("GPU memory", True, f"free of this target on {len(verdicts)} GPUs{others}")
 
 
-async def _cache(session: AgentSession, target: Target, plan: ResetPlan) -> Finding:
+async def _cache(session: AgentSession, target: Target, plan: ResetPlan) -> Recheck:
     stats = await session.request("cache_stats", folders=cache_folders(target, target.payload))
     cache = parse_cache_stats(stats.header)
     files = sum(folder.files or 0 for folder in cache.folders) if cache is not None else None
     if files is None or cache is None:
-        return Finding("cache", None, "not known")
+        return Recheck("cache", None, "not known")
     if plan.seed is not None:
-        return Finding("cache", files > 0, f"{bytes_text(cache.bytes)}, {files} files from {plan.seed.name}")
-    return Finding("cache", files == 0, "empty" if files == 0 else f"{files} files are there again")
+        return Recheck("cache", files > 0, f"{bytes_text(cache.bytes)}, {files} files from {plan.seed.name}")
+    return Recheck("cache", files == 0, "empty" if files == 0 else f"{files} files are there again")
 
 
-async def _lease(session: AgentSession, target: Target) -> Finding:
+async def _lease(session: AgentSession, target: Target) -> Recheck:
     try:
         await session.request("lease_assert", base=target.base)
     except AgentOpError as error:
-        return Finding("lease", False, error.what)
-    return Finding("lease", True, "held until now, free once this ends")
+        return Recheck("lease", False, error.what)
+    return Recheck("lease", True, "held until now, free once this ends")

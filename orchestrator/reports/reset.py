@@ -56,7 +56,7 @@ class Cleared:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Recheck:
     """One thing that was looked at again after all."""
 
     what: str
@@ -74,7 +74,7 @@ class ResetReport:
     """`pid 41: ended`: one line a process or run."""
     cleared: Cleared | None = None
     seeded_files: int | None = None
-    found: tuple[Finding, ...] = ()
+    found: tuple[Recheck, ...] = ()
 
     @property
     def as_wanted(self) -> bool:

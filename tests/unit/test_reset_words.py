@@ -11,7 +11,7 @@ from orchestrator.ledger.snapshots import Seed
 from orchestrator.probes.compile_cache import CacheFolder, CompileCache
 from orchestrator.probes.gpu_processes import GpuVerdict, HostProcess
 from orchestrator.probes.kill_plan import RunProcess, RunToEnd, plan_kill
-from orchestrator.reports.reset import Cleared, Finding, ResetPlan, ResetReport, render_plan, render_reset, reset_record
+from orchestrator.reports.reset import Cleared, Recheck, ResetPlan, ResetReport, render_plan, render_reset, reset_record
 
 LONG = "python train.py --with " + "many words " * 20
 RUN = RunToEnd("20261129-141500-a1b2", True, (RunProcess(41, 5, "S", LONG, "its training"),), 120)
@@ -65,7 +65,7 @@ def test_a_plan_is_empty_only_when_nothing_would_change():
 
 
 def test_what_is_not_known_is_not_as_wanted():
-    free, unknown = Finding("GPU memory", True, "free"), Finding("GPU memory", None, "nvidia-smi did not answer")
+    free, unknown = Recheck("GPU memory", True, "free"), Recheck("GPU memory", None, "nvidia-smi did not answer")
     cleared = Cleared("20261129-150000", 5, 1, (), (), ())
     report = ResetReport(PLAN, True, ("run r: ended",), cleared, 3, (free, unknown))
     assert not report.as_wanted and ResetReport(PLAN, True, found=(free,)).as_wanted
