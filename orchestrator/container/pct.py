@@ -92,6 +92,12 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ),
     ("command_not_started", r"lxc-attach: (?P<container>[\w-]+): [^\n]*(?:No such file or directory|Failed to exec)"),
     ("storage_failed", r"lxc-attach: (?:(?P<container>[\w-]+): )?[^\n]*Input/output error"),
+    (
+        "storage_failed",
+        r"(?:volume|dataset|cannot open) '[^'\n]{0,200}(?:subvol|vm)-(?P<container>\d+)-disk-\d+[^'\n]{0,40}'"
+        r"[^\n]{0,40}does not exist"
+        r"|storage '[^'\n]{1,80}' (?:does not exist|is not (?:online|available|active)[^\n]{0,80})",
+    ),
     ("command_not_started", r"lxc-attach: Failed to exec"),
     ("command_not_started", r"/usr/bin/env: |env: .{0,20}/bin/sh"),
     ("pct_not_found", r"pct: (?:command )?not found|pct: No such file"),

@@ -86,7 +86,7 @@ def _is_another(current: _Failure, subject: Named, rank: int, kind: str, said: d
 
 def _told(text: str, failure: _Failure, end: int, details: Sequence[re.Pattern[str]]) -> Told:
     rank, kind, mark = min(failure.marks, key=lambda one: one[0])
-    times = sum(other == rank for other, _, _ in failure.marks)
+    times = sum(other == rank and found.group() == mark.group() for other, _, found in failure.marks)
     named = {**failure.subject, **_named(mark)}
     begin = text.rfind("\n", 0, failure.marks[0][2].start()) + 1
     for pattern in details:
