@@ -83,6 +83,8 @@ CODES: dict[int, tuple[str, Whose, str]] = {
 }  # fmt: skip
 
 
+_MILD = frozenset({63, 92, 156})
+"""What a GPU reports while it works on; beside another code they only say that it has begun to mend itself."""
 _UNKNOWN: tuple[str, Whose, str] = ("", "unknown", "")
 
 
@@ -176,6 +178,7 @@ def _incident(bus: str, events: list[Xid]) -> XidIncident:
     codes = tuple({event.code: None for event in events})
     times = [event.at for event in events if event.at is not None]
     roots = [event for event in events if event.whose != "consequence"] or events
+    roots.sort(key=lambda event: event.code in _MILD)
     return XidIncident(
         bus=bus,
         codes=codes,
