@@ -35,7 +35,7 @@ def read_import_failure(text: str) -> ImportFailures:
     lines = lines_of(text)
     found: list[ImportTrouble] = []
     for at, line in enumerate(lines):
-        if at and _FRAME.match(lines[at - 1].text):
+        if at and _is_source(lines[at - 1].text, line.text):
             continue  # a line of source: `raise ImportError("No module named ...")` is no failure
         trouble = trouble_in(line, cuda) or _shadow_of_a_frame(line, text)
         if trouble is not None and not any(_same(trouble, other) for other in found):
@@ -144,16 +144,26 @@ def _roles(found: list[ImportTrouble]) -> tuple[ImportTrouble, ...]:
     return tuple(told)
 
 
+def _is_source(before: str, text: str) -> bool:
+    """The row is the frame's line of source: it stands deeper than the frame. (Of `<string>` and `<frozen ...>` there
+    is none: the exception may follow at once.)"""
+    frame = _FRAME.search(before)
+    if frame is None:
+        return False
+    beside = text[frame.start() :]  # a rank's or a clock's prefix is as long in each row
+    return len(beside) - len(beside.lstrip()) > before.index("File", frame.start()) - frame.start()
+
+
 def _cut_off(lines: list[Piece]) -> ImportTrouble | None:
     """The last traceback has no last line: whoever captured it stopped too early."""
     opened: Piece | None = None
-    before_is_frame = False
+    before = ""
     for line in lines:
         if _TRACEBACK.match(line.text):
             opened = line
-        elif opened is not None and not before_is_frame and _ERROR.search(line.text) and not _FRAME.search(line.text):
-            opened = None
-        before_is_frame = bool(_FRAME.search(line.text))
+        elif opened is not None and _ERROR.search(line.text) and not _FRAME.search(line.text):
+            opened = opened if _is_source(before, line.text) else None
+        before = line.text
     if opened is None:
         return None
     told = finding_at(opened, "cut_off", "orch logs --traceback   shows it whole")
