@@ -45,6 +45,7 @@ def read_pip_output(text: str) -> PipOutput:
         # Complaints first: `a 1.0 requires b` must not be read as a row of a table.
         _ = read_trouble(row, reading) or read_row(row, before, reading) or table.read(rows, at, reading)
     _show(shown, reading)
+    reading.findings = [each for each in reading.findings if not _was_overcome(each, reading.packages)]
     reading.findings += _mixed(reading.packages, text)
     return PipOutput(
         tuple(sorted(reading.packages, key=_begin)),
@@ -52,6 +53,12 @@ def read_pip_output(text: str) -> PipOutput:
         True if reading.said_fine else None,
         spans={"said_fine": reading.said_fine} if reading.said_fine else NO_SPANS,
     )
+
+
+def _was_overcome(told: PipTrouble, packages: list[PipPackage]) -> bool:
+    """pip tried again, and installed something after that."""
+    later = (each.spans["change"].start for each in packages if each.change == "installed")
+    return told.kind == "no_network" and "Retrying (Retry(" in told.said and max(later, default=0) > _begin(told).start
 
 
 def _begin(fact: PipPackage | PipTrouble) -> Span:

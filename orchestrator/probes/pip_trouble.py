@@ -61,6 +61,8 @@ _BUILD = re.compile(
     r"|Failed to build installable wheels for some pyproject\.toml based projects \(?(?P<c>[^)]+)\)?"
     r"|Failed (?:to|while) build(?:ing)? (?:\w+ )?`?(?P<d>[^`\s]+)`?)"
 )
+_BUILD_NEEDS = re.compile(r"[│╰╎> ]*ModuleNotFoundError: No module named '(?P<name>[\w.]+)'")
+_NO_METADATA = re.compile(r"error: metadata-generation-failed")
 _NO_NETWORK = re.compile(
     r".*(?:Retrying \(Retry\(|Temporary failure in name resolution|Name or service not known|ConnectTimeoutError"
     r"|Failed to establish a new connection|Network is unreachable|error sending request for url|dns error"
@@ -221,6 +223,17 @@ def _failed(row: Row, reading: PipReading) -> bool:
         return True
     if "THESE PACKAGES DO NOT MATCH THE HASHES" in row.text:
         _trouble(reading, row, "hash_mismatch", "what was downloaded is not what the lock names", None)
+        return True
+    if match := _BUILD_NEEDS.fullmatch(row.text):
+        name = match["name"]
+        if not _named(reading, "build_failed", "wanted", name):
+            text = f"a package's build needs {name}, which the build's own environment does not have"
+            way_out = f"install {name} first, then that package with --no-build-isolation"
+            _trouble(reading, row, "build_failed", text, None, wanted=name, way_out=way_out)
+        return True
+    if _NO_METADATA.fullmatch(row.text):
+        if not any(other.kind == "build_failed" for other in reading.findings):
+            _trouble(reading, row, "build_failed", "a package's build could not tell what it is", None)
         return True
     if match := _BUILD.fullmatch(row.text):
         name = next(group for group in match.groups() if group).strip()
