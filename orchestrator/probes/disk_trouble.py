@@ -17,8 +17,8 @@ CONTEXT = 4000
 _STALE = "mount it anew (umount -l, then mount); what had files open there must be started again"
 _TOOL = re.compile(
     r"(?:^|[\s;])(?P<tool>df|du|find|ls|stat|cp|mv|tar|cat|touch|mkdir|tee|rsync|dd|sh|bash): "
-    r"(?:(?:cannot|failed to) [a-z]{2,12}(?: [a-z]{2,12}){0,3} )?"
-    r"(?:[‘'\"`](?P<quoted>[^’'\"\n]{1,400})[’'\"]|(?P<path>[^\s:‘'\"`][^:\n]{0,400}?)): "
+    r"(?:\[[a-z]{3,12}\] )?(?:(?:cannot|failed to|error|write|open|mkstemp|rename) [a-z]{2,12}(?: [a-z]{2,12}){0,3} )?"
+    r"(?:Cannot [a-z]{2,12}|[‘'\"`](?P<quoted>[^’'\"\n]{1,400})[’'\"]|(?P<path>[^\s:‘'\"`][^:\n]{0,400}?)): "
     r"(?P<error>[A-Z][^:\n]{3,80})$"
 )
 _ERRORS: tuple[tuple[str, str, str], ...] = (
@@ -62,7 +62,8 @@ def tool_error(line: Piece) -> Finding | None:
         ((kind, way_out) for words, kind, way_out in _ERRORS if words in found["error"]), ("failed", "")
     )
     named = {"tool": _value(line, found, "tool"), "error": _value(line, found, "error")}
-    named["path"] = _value(line, found, "quoted" if found["quoted"] else "path")
+    if found["quoted"] or found["path"]:  # `tar: Cannot write: ...` names none
+        named["path"] = _value(line, found, "quoted" if found["quoted"] else "path")
     return finding_at(line, kind, way_out, named)
 
 

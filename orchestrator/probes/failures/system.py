@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from orchestrator.probes.failures.signature import Signature, signature
 
+_ERRNO_PATH = r"\[Errno \d{1,3}\] [A-Z][\w/ -]{3,60}: '(?P<path>[^'\n]{1,400})'"
+"""As Python words an OSError."""
 _KB = r"[\d, ]{1,24}"
 SIGNATURES: tuple[Signature, ...] = (
     signature(
@@ -126,7 +128,7 @@ SIGNATURES: tuple[Signature, ...] = (
         following=12,
         needs="path",
     ),
-    signature("disk_quota", "quota exceeded|errno 122", r"disk quota exceeded|\[Errno 122\]"),
+    signature("disk_quota", "quota exceeded|errno 122", r"disk quota exceeded|\[Errno 122\]", _ERRNO_PATH),
     signature(
         "checkpoint_write",
         "pytorchstreamwriter|inline_container|enforce fail at|unexpected pos|safetensorerror|error while "
@@ -144,10 +146,16 @@ SIGNATURES: tuple[Signature, ...] = (
         "input/output error|errno 5]|(5)|eio",
         r"\[Errno 5\]|Input/output error|write\(\): fd (?P<fd>\d{1,6}) failed",
         r"fd (?P<fd>\d{1,6}) failed",
+        _ERRNO_PATH,
     ),
-    signature("read_only", "read-only file system|errno 30", r"\[Errno 30\]|read-only file system"),
-    signature("stale_mount", "stale|errno 116|os error 116", r"Stale (?:NFS )?file handle|\[Errno 116\]"),
-    signature("dead_mount", "transport endpoint|errno 107", r"Transport endpoint is not connected|\[Errno 107\]"),
+    signature("read_only", "read-only file system|errno 30", r"\[Errno 30\]|read-only file system", _ERRNO_PATH),
+    signature("stale_mount", "stale|errno 116|os error 116", r"Stale (?:NFS )?file handle|\[Errno 116\]", _ERRNO_PATH),
+    signature(
+        "dead_mount",
+        "transport endpoint|errno 107",
+        r"Transport endpoint is not connected|\[Errno 107\]",
+        _ERRNO_PATH,
+    ),
     signature("open_files", "too many open files|errno 24|ancdata", r"\[Errno 24\]|too many open files|ancdata"),
     signature(
         "host_memory",
