@@ -269,5 +269,6 @@ NEEDLES: tuple[str, ...] = (
     "invoked oom",
     *BLOCK_NEEDLES,
     *("loss nan", "loss is nan", "nan loss", "nan encountered", "nan detected", "returned nan"),
+    *("unexpected result nan", "found nan in"),
     *(needle for sought in SIGNATURES for needle in sought.needles if needle != "nan"),
 )

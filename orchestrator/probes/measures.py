@@ -21,7 +21,7 @@ _NUMBER = (
     r"(?P<value>-?(?:\d{1,3}(?:,\d{3}){1,6}|\d{1,30})(?:\.\d{0,30})?(?:e[-+]?\d{1,4})?|nan"
     r"|-?inf(?:inity)?|none)(?![\w.]\d)"
 )
-_IS = r"['\"]?\s{0,8}[:=]?\s{0,8}"
+_IS = r"['\"]?\s{0,8}[:=]?\s{0,8}['\"]?"
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ _SOUGHT = (
     _sought("tflops", "tflop/s/gpu", rf"\(tflop/s/gpu\){_IS}{_NUMBER}"),
     _sought("gflops", "gflops", rf"(?<![\w.]){_NUMBER}\s?(?P<unit>gflops)\b"),
     _sought("mfu", "mfu", rf"(?<!\w)mfu{_IS}{_NUMBER}(?P<unit>%)?"),
+    _sought("mfu", " mfu", rf"(?<![\w.]){_NUMBER}(?P<unit>%) (?:\w{{2,5}} )?mfu\b"),
     _sought("samples_per_s", "samples/s", rf"(?<!\w)samples/s(?:ec)?{_IS}{_NUMBER}"),
     _sought("running_samples_per_s", "runningavg", rf"runningavgsamplespersec{_IS}{_NUMBER}"),
     _sought("current_samples_per_s", "currsamples", rf"currsamplespersec{_IS}{_NUMBER}"),

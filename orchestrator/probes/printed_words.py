@@ -19,6 +19,7 @@ COUNTED: dict[str, str] = {
 NAMED_RATES: tuple[tuple[str, str, bool], ...] = (  # names, what is counted, of one device
     (r"throughput/device/tokens_per_s(?:ec(?:ond)?)?|tokens_per_s(?:ec(?:ond)?)?_per_(?:gpu|device)", TOKENS, True),
     (r"(?:throughput/)?(?:train_)?tokens_per_s(?:ec(?:ond)?)?", TOKENS, False),
+    (r"perf/throughput", TOKENS, True),  # verl
     (r"tps(?=:\s{0,12}[\d,]{1,20}\s{1,12}tflops)", TOKENS, True),
     (r"tps", TOKENS, False),
     (r"tgs", TOKENS, True),
@@ -62,7 +63,7 @@ NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:e[-+]?\d+)?"
 GAP = r"\s{0,12}"
 AFTER = r"(?![\w]|[.,:/-]\d)"
 BEFORE = r"(?<![\w./-])"
-SEPARATOR = rf"['\"]?{GAP}(?:\((?P<name_unit>ms|s)\))?{GAP}[:=]?{GAP}"
+SEPARATOR = rf"['\"]?{GAP}(?:\((?P<name_unit>ms|s)\))?{GAP}[:=]?{GAP}['\"]?"
 A_SECOND = rf"(?:{GAP}/{GAP}|\s{{1,12}}per\s{{1,12}})s(?:ec(?:ond)?s?)?"
 OF_A_DEVICE = rf"(?P<device>{GAP}/{GAP}(?:gpu|device|rank|chip))?"
 ANY_COUNTED = "|".join(COUNTED.values())
@@ -99,7 +100,7 @@ STEP = re.compile(
     rf"(?P<step>\d{{1,15}})(?:{GAP}(?:/|of){GAP}(?P<total>\d{{1,15}}))?{AFTER}(?!%)"
 )
 LOSS = re.compile(
-    rf"{BEFORE}(?:{'|'.join(LOSS_NAMES)})['\"]?(?: \(\w{{1,12}}\))?{GAP}[:=]?{GAP}"
+    rf"{BEFORE}(?:{'|'.join(LOSS_NAMES)})['\"]?(?: \(\w{{1,12}}\))?{GAP}[:=]?{GAP}['\"]?"
     rf"(?P<value>-?{NUMBER}|-?inf(?:inity)?|nan){AFTER}"
 )
 ONLY_A_STEP = re.compile(
@@ -127,6 +128,7 @@ STEP_SHAPES = (  # a word that is in it, its shape
         "current_steps",
         re.compile(r"['\"]current_steps['\"]: (?P<step>\d{1,15}), ['\"]total_steps['\"]: (?P<total>\d{1,15})"),
     ),
+    ("\u2501", re.compile(rf"^\s{{0,8}}{_OF} \u2501")),  # keras 3
     (" [=", re.compile(rf"^\s{{0,8}}{_OF} \[=*>?\.*\]")),  # keras
 )
 LOST_COLOUR = re.compile(r"\[(?:0|1|[349]\d|10[0-7])(?:;\d{1,3})?m(?![\s\]])|\[39m|\[0m")
@@ -138,9 +140,9 @@ DEEPSPEED = re.compile(r"\] \d+/(?P<step>\d{1,15}), runningavgsamplespersec=")
 # `    3 7.34 s run, 11.8750 loss, ...`
 TINYGRAD = re.compile(rf"\s*(?P<step>\d{{1,15}}) +(?P<value>{NUMBER}) s run, +(?P<loss>{NUMBER}|nan|inf) loss,")
 # A line without any of these says nothing; those without some need not be searched for these.
-SAYS_STEP = ("step", "iter", "epoch", "train:", "[batch=", " batches", " [=")
+SAYS_STEP = ("step", "iter", "epoch", "train:", "[batch=", " batches", " [=", "\u2501")
 SAYS_LOSS, SAYS_BAR = ("loss",), ("%|", "it [", "it[", "/? [")
 SAYS_UNIT = ("/s", "/ s", "per s", "s/", "s /", "s per")
-SAYS_NAMED = ("_per_", "tps", "tgs", "persec", "wps", "ups")
+SAYS_NAMED = ("_per_", "tps", "tgs", "persec", "wps", "ups", "perf/throughput")
 SAYS_TIME = ("time", "_per_", "dt", "step_avg", "s/batch", "s/step", "s/iter", "sec/")
 SAYS_ETA = ("eta", "remaining", "time left")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 MARK = "Traceback (most recent call last):"
+ORIGINAL = "Original " + MARK
+"""Torch's, within the message of `KeyError: Caught KeyError in DataLoader worker process 3.`: the worker's own."""
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(?::(?:\s(?P<message>.*))?)?\s*$", re.DOTALL)
 SURELY = re.compile(
     r"(?:[a-z_]\w*\.)+[A-Z]\w*(?::|\s*$)|\w*(?:Error|Exception|Interrupt|Exit|Unsupported|Group)(?::|\s*$)"

@@ -60,10 +60,13 @@ def _of_stream(told: list[Told]) -> list[Traceback]:
         chained = (
             bool(chains) and len(between) < 12 and all(words.CHAINED.match(text) for text in between) and any(between)
         )
+        after = " ".join(between).strip()
+        if chains and text.strip() == words.ORIGINAL and not any(between):
+            chained, after = True, words.ORIGINAL
         if chains and chains[-1][-1][1].is_mixed and block.exception_row is None:
             block = replace(block, is_mixed=True)
         if chained:
-            block = replace(block, links=(replace(block.links[0], after=" ".join(between).strip()), *block.links[1:]))
+            block = replace(block, links=(replace(block.links[0], after=after), *block.links[1:]))
             chains[-1].append((index, block))
         else:
             chains.append([(index, block)])
@@ -134,7 +137,10 @@ def _last_exception(block: _Block) -> str | None:
 
 
 def _cause(links: Sequence[Raised], chain: list[tuple[int, _Block]]) -> int:
-    """The first one printed; but a wrapper's cause is what it holds."""
+    """The first one printed; but a wrapper's cause is what it holds, and of a worker's it is the worker's own."""
+    original = [number for number, link in enumerate(links) if link.after == words.ORIGINAL and link.exception]
+    if original:
+        return original[-1]
     at = 0
     for _, block in chain:
         leaf = at + block.leaf

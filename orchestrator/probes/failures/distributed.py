@@ -39,8 +39,9 @@ SIGNATURES: tuple[Signature, ...] = (
         "nccl_remote_error",
         "ncclremoteerror|remote process exited|connection closed by remote peer|failed : broken "
         "pipe|connection reset by peer|retcode 6|"
-        "remote error|got completion from peer",
+        "remote error|got completion from peer|gloo/transport",
         r"ncclRemoteError|remote process exited or there was a network error"
+        r"|gloo/transport/.{0,80}(?:Connection closed by peer|Connection reset by peer|Broken pipe)"
         r"|NCCL WARN .{0,200}(?:Connection closed by remote peer"
         r"|failed ?: ?(?:Broken pipe|Connection reset by peer|Connection refused|Connection timed out)|retcode 6"
         r"|Got completion (?:from peer .{0,120})?with (?:error|status))",
@@ -95,7 +96,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "terminated",
-        "death signal|signalexception|sigterm|sigint|sighup|keyboardinterrupt",
+        "cancelled at|death signal|signalexception|sigterm|sigint|sighup|keyboardinterrupt",
         r"Received (?P<signal>\d{1,2}) death signal"
         r"|SignalException: Process (?P<pid>\d{1,9}) got signal: (?P<signal2>\d{1,2})"
         r"|^(?:slurmstepd: error: )?\*\*\* (?:JOB"

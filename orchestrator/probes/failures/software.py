@@ -97,6 +97,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "divergence",
         "nan",
         r"\bloss(?: is|:|=|'?: ?'?)? ?(?:is )?nan\b(?!['\"]?\w)|loss is (?:nan|inf)|(?:nan"
-        r"|inf) loss (?:encountered|detected|at)|returned nan values|nan (?:encountered|detected) in (?:the )?loss",
+        r"|inf) loss (?:encountered|detected|at)|returned nan values|nan (?:encountered|detected) in (?:the )?loss"
+        r"|unexpected result (?:nan|-?inf)\b|found nan in [\w ]{0,30}(?:loss|grad)",
     ),
 )
