@@ -34,9 +34,10 @@ $(READY): pyproject.toml
 	[ -x $(BIN)/python ] || "$$python" -m venv .venv
 	echo "Setting up .venv with $$($(BIN)/python --version); PyTorch makes this take minutes the first time."
 	$(PIP) torch==2.13.0
+	echo "PyTorch is there. Now what the payload and the tests need, and orch itself."
 	$(PIP) --editable '.[payload,dev]'
 	# What builds environments on the targets; the tests, which need no network, send it into their labs.
-	$(BIN)/python -m tests.uv_wheel
+	$(BIN)/python -m tests.uv_wheel >/dev/null
 	touch $@
 
 # The lab goes down however this ends. The last line is what the training came to.
