@@ -6,7 +6,7 @@ drafter without the target's hidden states, and an untrained drafter of the same
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import contract
 from config import Config
@@ -16,29 +16,39 @@ from progress import Progress
 from speculate import Acceptance, Decoded, decode_greedily, decode_speculatively, measure_acceptance
 from stopping import StopRequest
 
+OnCycle = Callable[[], None]
+
 
 def evaluate(
     config: Config, prepared: Prepared, drafter: Drafter, untrained: Drafter, progress: Progress, stop: StopRequest
 ) -> Dict[str, Any]:
     """The result record; its lines are logged. Raises StopAsked."""
+
+    def on_cycle() -> None:
+        # Between two tokens, not two prompts: one may take minutes, and whoever asks to stop waits for less.
+        stop.leave_if_asked()
+        progress.goes_on()
+
     drafter.eval()
     prompts, others = heldout_prompts(config, prepared)
     controls = min(config.evaluate.control_prompts, len(prompts))
     others = others[:controls]
     progress.phase("evaluating", "plain greedy decoding")
-    plain = _decode_plain(config, prepared, prompts, stop)
-    plain_others = _decode_plain(config, prepared, others, stop)
+    plain = _decode_plain(config, prepared, prompts, on_cycle)
+    plain_others = _decode_plain(config, prepared, others, on_cycle)
     progress.phase("evaluating", "speculative decoding")
-    decoded = _decode(config, prepared, drafter, prompts, stop)
-    without = _decode(config, prepared, drafter, prompts[:controls], stop, use_context=False)
-    bare = _decode(config, prepared, untrained, prompts[:controls], stop)
+    decoded = _decode(config, prepared, drafter, prompts, on_cycle)
+    without = _decode(config, prepared, drafter, prompts[:controls], on_cycle, use_context=False)
+    bare = _decode(config, prepared, untrained, prompts[:controls], on_cycle)
     measured: Dict[str, Acceptance] = {
         "trained": measure_acceptance(decoded, plain),
         "without_context": measure_acceptance(without, plain[:controls]),
         "untrained": measure_acceptance(bare, plain[:controls]),
     }
     if others:
-        measured["unseen_family"] = measure_acceptance(_decode(config, prepared, drafter, others, stop), plain_others)
+        measured["unseen_family"] = measure_acceptance(
+            _decode(config, prepared, drafter, others, on_cycle), plain_others
+        )
     for name, one in measured.items():
         progress.say(f"{name.replace('_', ' ')}: {one.length:.2f} tokens a cycle over {one.cycles} cycles")
     lossless = all(one.lossless for one in measured.values())
@@ -60,13 +70,16 @@ def evaluate(
     }
 
 
-def _decode_plain(config: Config, prepared: Prepared, prompts: Prompts, stop: StopRequest) -> List[List[int]]:
+def _decode_plain(config: Config, prepared: Prepared, prompts: Prompts, on_cycle: OnCycle) -> List[List[int]]:
     out = []
     for _, prompt in prompts:
-        stop.leave_if_asked()
         out.append(
             decode_greedily(
-                prepared.target, prompt, new_tokens=config.evaluate.new_tokens, end_ids=prepared.vocabulary.end_ids
+                prepared.target,
+                prompt,
+                new_tokens=config.evaluate.new_tokens,
+                end_ids=prepared.vocabulary.end_ids,
+                on_cycle=on_cycle,
             )
         )
     return out
@@ -77,13 +90,12 @@ def _decode(
     prepared: Prepared,
     drafter: Drafter,
     prompts: Prompts,
-    stop: StopRequest,
+    on_cycle: OnCycle,
     *,
     use_context: bool = True,
 ) -> List[Decoded]:
     out = []
     for _, prompt in prompts:
-        stop.leave_if_asked()
         out.append(
             decode_speculatively(
                 prepared.target,
@@ -94,6 +106,7 @@ def _decode(
                 end_ids=prepared.vocabulary.end_ids,
                 mask_id=prepared.vocabulary.mask_id,
                 use_context=use_context,
+                on_cycle=on_cycle,
             )
         )
     return out

@@ -57,6 +57,10 @@ class Progress:
     def phase_name(self) -> str:
         return self._status.phase
 
+    def goes_on(self) -> None:
+        """Work of which there is nothing to tell yet."""
+        self._update()
+
     def note(self, detail: str) -> None:
         """Something seen from outside the work: it does not count as a move."""
         moved_at = self.moved_at

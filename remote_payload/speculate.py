@@ -7,7 +7,7 @@ whatever the drafter says; a bad drafter costs time only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Collection, List, Optional, Sequence
+from typing import Callable, Collection, List, Optional, Sequence
 
 import torch
 from drafter import ContextKeysValues, Drafter, extend_context
@@ -39,11 +39,19 @@ class Acceptance:
 
 
 @torch.no_grad()
-def decode_greedily(target: Target, prompt: Sequence[int], *, new_tokens: int, end_ids: Collection[int]) -> List[int]:
+def decode_greedily(
+    target: Target,
+    prompt: Sequence[int],
+    *,
+    new_tokens: int,
+    end_ids: Collection[int],
+    on_cycle: Callable[[], None] = lambda: None,
+) -> List[int]:
     cache = new_cache()
     out: List[int] = []
     feed = list(prompt)
     while len(out) < new_tokens:
+        on_cycle()
         best, _ = target.advance(torch.tensor([feed], device=target.embed.weight.device), cache)
         out.append(int(best[0, -1]))
         if out[-1] in end_ids:
@@ -63,8 +71,12 @@ def decode_speculatively(
     end_ids: Collection[int],
     mask_id: int,
     use_context: bool = True,
+    on_cycle: Callable[[], None] = lambda: None,
 ) -> Decoded:
-    """`use_context=False` gives the drafter zeros for the target's hidden states: what it knows without them."""
+    """on_cycle is called before each, and what it raises ends the decoding.
+
+    `use_context=False` gives the drafter zeros for the target's hidden states: what it knows without them.
+    """
     device = target.embed.weight.device
     cache = new_cache()
     best, features = target.advance(torch.tensor([list(prompt)], device=device), cache)
@@ -72,6 +84,7 @@ def decode_speculatively(
     context: Optional[ContextKeysValues] = None
     known = 0
     while len(out) < new_tokens and out[-1] not in end_ids:
+        on_cycle()
         positions = torch.arange(known, known + features.shape[1], device=device)[None]
         block = torch.full((1, width), mask_id, device=device)
         block[0, 0] = out[-1]

@@ -228,6 +228,13 @@ def test_a_stop_in_training_saves_the_step_and_leaves_with_its_own_code(tmp_path
     assert not (folder / contract.RESULT).exists()
 
 
+def test_a_stop_while_evaluating_waits_for_no_prompt_to_be_decoded(tmp_path, monkeypatch, capsys):
+    ask_to_stop_at(monkeypatch, "goes_on", 3)
+    changes = {"steps": 1, "evaluate__new_tokens": 100_000}
+    assert start(tmp_path / "run", monkeypatch, **changes) == contract.EXIT_STOPPED_WITH_CHECKPOINT
+    assert status(tmp_path / "run")["phase"] == "stopping"
+
+
 def test_a_stop_before_training_says_that_nothing_was_saved(tmp_path, monkeypatch, capsys):
     ask_to_stop_at(monkeypatch, "detail", 2)
     folder = tmp_path / "run"

@@ -50,6 +50,25 @@ def test_output_is_plain_greedy_decoding(seed, width):
         assert all(1 <= count <= width for count in decoded.accepted)
 
 
+def test_decoding_can_be_ended_between_two_cycles():
+    class EnoughError(Exception):
+        pass
+
+    def after_two():
+        calls.append(1)
+        if len(calls) == 3:
+            raise EnoughError
+
+    target = tiny_target()
+    limits = {"new_tokens": 60, "end_ids": (), "on_cycle": after_two}
+    calls: list[int] = []
+    with pytest.raises(EnoughError):
+        decode_greedily(target, [5, 9], **limits)
+    calls.clear()
+    with pytest.raises(EnoughError):
+        decode_speculatively(target, tiny_drafter(target), [5, 9], width=8, mask_id=MASK, **limits)
+
+
 @pytest.mark.parametrize("good", [0, 1, 3, 7])
 def test_acceptance_is_the_right_prefix_and_the_targets_own_token(good):
     target = tiny_target(vocabulary=30)
