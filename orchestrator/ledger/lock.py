@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from packaging.markers import Marker
+from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -66,13 +66,28 @@ class Lock:
         return "".join(f"{line}\n" for line in lines)
 
     def wanted(self, interpreter: Interpreter) -> tuple[Requirement, ...]:
-        """What of it belongs on this target."""
+        """What of it belongs on this target. Raises InventoryError for a marker that says nothing here, and for two
+        versions of one package."""
         environment = dict(interpreter.markers)
-        return tuple(one for one in self.requirements if one.marker is None or Marker(one.marker).evaluate(environment))
+        found: dict[str, Requirement] = {}
+        told = []
+        for one in self.requirements:
+            if one.marker is not None and not _applies(one, environment, self.file):
+                continue
+            other = found.setdefault(one.name, one)
+            if not _same(other.version, one.version):
+                raise InventoryError(
+                    f"{self.file}: {one.name} is asked for in two versions on this target",
+                    evidence=f"{other.version} and {one.version}",
+                    way_out=HOW,
+                )
+            told.append(one)
+        return tuple(told)
 
 
 def parse_lock(text: str, file: str) -> Lock:
     """Raises InventoryError naming the line."""
+    text = text.removeprefix("\ufeff")
     if text.startswith(TEMPLATE):
         head = text.partition("\n")[0].removeprefix("#").strip()
         raise InventoryError(
@@ -104,12 +119,30 @@ def choose_wheel(one: Requirement, names: Iterable[str], interpreter: Interprete
     return [name for _, _, name in sorted(fitting)]
 
 
+def _applies(one: Requirement, environment: dict[str, str], file: str) -> bool:
+    try:
+        return Marker(one.marker or "").evaluate(environment)
+    except (UndefinedComparison, UndefinedEnvironmentName) as error:
+        raise InventoryError(
+            f"{file}: the marker of {one.name} cannot be told from a target",
+            evidence=f"{one.marker}: {error}",
+            way_out=HOW,
+        ) from error
+
+
 def installed(requirements: Iterable[Requirement]) -> Mapping[str, str]:
     return {one.name: one.version for one in requirements}
 
 
 def _same(first: str, second: str) -> bool:
     return Version(first) == Version(second)
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return bool(Version(text))
+    except InvalidVersion:  # also of `1.*`
+        return False
 
 
 def _hash(value: object) -> str:
@@ -137,16 +170,17 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
 def _requirement(line: str, where: str) -> Requirement:
     hashes = tuple(sorted(set(OPTION.findall(line))))
     bare = OPTION.sub("", line).strip()
+    shown = re.sub(r"//[^/\s]*@", "//", line)[:200]  # without a login
     if bare.startswith("-") or " --" in bare:
-        raise InventoryError(f"{where}: a lock holds packages and their hashes only", evidence=line[:200], way_out=HOW)
+        raise InventoryError(f"{where}: a lock holds packages and their hashes only", evidence=shown, way_out=HOW)
     try:
         parsed = Parsed(bare)
     except InvalidRequirement as error:
-        raise InventoryError(f"{where}: not a requirement", evidence=str(error), way_out=HOW) from error
+        raise InventoryError(f"{where}: not a requirement", evidence=shown, way_out=HOW) from error
     pins = list(parsed.specifier)
-    if parsed.url or len(pins) != 1 or pins[0].operator not in ("==", "===") or "*" in pins[0].version:
-        raise InventoryError(f"{where}: {parsed.name} has no exact version", evidence=line[:200], way_out=HOW)
+    if parsed.url or len(pins) != 1 or pins[0].operator not in ("==", "===") or not _is_version(pins[0].version):
+        raise InventoryError(f"{where}: {parsed.name} has no exact version", evidence=shown, way_out=HOW)
     if not hashes:
-        raise InventoryError(f"{where}: {parsed.name} has no sha256", evidence=line[:200], way_out=HOW)
+        raise InventoryError(f"{where}: {parsed.name} has no sha256", evidence=shown, way_out=HOW)
     marker = str(parsed.marker) if parsed.marker else None
     return Requirement(canonicalize_name(parsed.name), pins[0].version, marker, hashes)

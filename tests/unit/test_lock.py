@@ -74,6 +74,7 @@ def test_another_python_makes_another_environment() -> None:
     [
         ("torch>=2", "x:1: torch has no exact version"),
         ("torch==2.*", "x:1: torch has no exact version"),
+        ("torch===nightly", "x:1: torch has no exact version"),
         ("torch @ https://a.example/torch.whl", "x:1: torch has no exact version"),
         ("torch==2.0", "x:1: torch has no sha256"),
         ("torch==2.0 --hash=md5:00", "x:1: a lock holds packages and their hashes only"),
@@ -87,6 +88,33 @@ def test_what_is_no_lock_is_refused_by_its_line(line: str, said: str) -> None:
     with pytest.raises(InventoryError) as caught:
         parse_lock(line + "\n", "x")
     assert caught.value.what == said and "uv pip compile" in caught.value.way_out
+
+
+@pytest.mark.parametrize(
+    "line", ["a @ https://u:hunter2@h/a.whl", "https://u:hunter2@h/a.whl", "-c https://u:hunter2@h/c"]
+)
+def test_a_login_in_a_lock_is_not_repeated(line: str) -> None:
+    with pytest.raises(InventoryError) as caught:
+        parse_lock(f"{line} --hash=sha256:{A}\n", "train.txt")
+    assert "hunter2" not in f"{caught.value} {caught.value.evidence}" and "//h/" in caught.value.evidence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"a==1 --hash=sha256:{A}\na==2 --hash=sha256:{B}\n", "a is asked for in two versions"),
+        (f"a==1 ; 'x' in extras --hash=sha256:{A}\n", "the marker of a cannot be told"),
+    ],
+)
+def test_what_a_lock_says_of_this_target_must_be_one_thing(text: str, said: str) -> None:
+    with pytest.raises(InventoryError, match=said):
+        parse_lock(text, "train.txt").wanted(interpreter())
+
+
+def test_a_version_for_each_python_is_no_contradiction_and_a_mark_of_byte_order_no_package() -> None:
+    text = f"\ufeffa==1 ; python_version < '3.12' --hash=sha256:{A}\r\n"
+    text += f"a==2 ; python_version >= '3.12' --hash=sha256:{B}\r\n"
+    assert [one.version for one in parse_lock(text, "train.txt").wanted(interpreter())] == ["2"]
 
 
 def test_the_best_wheel_that_fits_comes_first() -> None:
