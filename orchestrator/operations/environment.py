@@ -19,7 +19,7 @@ from orchestrator.agent.tree import OnProgress, push_tree
 from orchestrator.agent.tree_plan import plan_push
 from orchestrator.agent.tree_push import transfer_error
 from orchestrator.agent.wheels import read_lock_text
-from orchestrator.errors import BusyError, InventoryError, OrchError, PreflightError, UsageError
+from orchestrator.errors import BusyError, InventoryError, OrchError, PreflightError, TransferError, UsageError
 from orchestrator.inventory.model import Environment, Payload, Target
 from orchestrator.ledger.lock import Lock, installed, parse_lock
 from orchestrator.ledger.run_environment import builds_of, choose_by_prefix, next_build, short_environment
@@ -38,6 +38,7 @@ from orchestrator.transport.tracing import Trace
 
 INSTALL_LIMIT_S = 3600.0
 BUILD_LIMIT_S = INSTALL_LIMIT_S + 600.0
+MAX_LEFT_ALONE = 10
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class _Sync:
                 files_sent, bytes_sent = plan.files_missing, plan.bytes_missing
             else:
                 files_sent, bytes_sent = await self._push(purpose, wheels)
-                complete = await self._build(wanted, name, interpreter, wheels)
+                name, complete = await self._build_beside(wanted, name, interpreter, wheels)
                 took_s = complete["took_s"]
         else:
             packages = len(complete["requirements"])
@@ -176,6 +177,19 @@ class _Sync:
         )
         return pushed.files_sent, pushed.bytes_sent
 
+    async def _build_beside(
+        self, wanted: _Wanted, name: str, interpreter: Interpreter, wheels: Wheels
+    ) -> tuple[str, Mapping[str, Any]]:
+        """A folder of that name whose complete.json cannot be read is left alone, for a run may be using it: the next
+        name is taken."""
+        for _ in range(MAX_LEFT_ALONE):
+            try:
+                return name, await self._build(wanted, name, interpreter, wheels)
+            except AgentOpError as error:
+                conflict = error
+                name = next_build([name], wanted.name)
+        raise transfer_error(self._target.name, conflict) from conflict
+
     async def _build(self, wanted: _Wanted, name: str, interpreter: Interpreter, wheels: Wheels) -> Mapping[str, Any]:
         purpose = wanted.environment.purpose
         about = {
@@ -202,6 +216,8 @@ class _Sync:
                 if not reply.final:
                     self._say(f"{purpose}: {_PHASES.get(answer['phase'], answer['phase'])}")
         except AgentOpError as error:
+            if error.kind == "conflict":
+                raise
             raise _not_built(self._target, purpose, error) from error
         complete: Mapping[str, Any] = answer["complete"]
         return complete
@@ -216,6 +232,10 @@ _PHASES = {
 
 
 def _not_built(target: Target, purpose: str, error: AgentOpError) -> OrchError:
+    if error.kind == "spoiled":
+        return TransferError(
+            f"{target.name}: {error.what}", evidence=error.evidence, way_out="orch env sync   sends them again"
+        )
     if error.kind != "build_failed":
         return transfer_error(target.name, error)
     return PreflightError(

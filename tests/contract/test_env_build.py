@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.far import env_build, env_store, env_switch, lease, live, process
+from orchestrator.agent.far import env_build, env_store, env_switch, lease, live, process, release_store
 from orchestrator.agent.far.errors import OpError
+from orchestrator.agent.far.scan import scan
 from tests.dying import count_changes, die_at
 from tests.tiny_wheels import lock_line, make_wheel
 from tests.uv_wheel import uv_wheel
@@ -272,3 +273,43 @@ def test_too_little_space_is_told_before_anything_is_installed(built, tmp_path):
         build(built, NEW, "2.0")
     assert caught.value.kind == "disk_full" and "about 126" in caught.value.evidence
     assert not (built.base / "envs" / NEW).exists() and says(built, OLD) == "1.0"
+
+
+@pytest.mark.parametrize("record", ["{}", "[1]", f'{{"id": "{NEW}"}}', "other"])
+def test_a_record_that_is_not_its_own_makes_no_environment(built, record):
+    path = built.base / "envs" / OLD / "complete.json"
+    text = path.read_text()
+    path.write_text(text.replace(OLD, NEW) if record == "other" else record)
+    assert built.call(env_store.env_list)["environments"] == {OLD: None}
+    with pytest.raises(OpError, match="no complete environment"):
+        use(built, OLD)
+    path.write_text(text)
+    assert use(built, OLD)["id"] == OLD
+
+
+@pytest.mark.parametrize("told", ["", "{", "[]", '{"train": 5}', '{"train": {"id": 5}}', '{"train": {"id": "../x"}}'])
+def test_nothing_is_removed_while_it_is_not_known_what_is_current(built, told):
+    (built.base / "envs" / "current.json").write_text(told)
+    for ids in (None, [OLD]):
+        with pytest.raises(OpError, match="which environments are current is not known") as caught:
+            built.call(env_switch.env_remove, ids=ids)
+        assert caught.value.kind == "busy" and says(built, OLD) == "1.0"
+    assert use(built, OLD)["before"] is None
+    assert built.call(env_switch.env_remove, ids=None) == {"removed": []}
+
+
+@pytest.mark.parametrize("spoiled", ["wheels/alpha-2.0-py3-none-any.whl", "uv/uv.whl"])
+def test_wheels_that_are_no_longer_what_was_sent_are_taken_away(built, spoiled):
+    tree = built.base / "wheels" / "2.0"
+    (program,) = (tree / "uv").iterdir()
+    program.unlink()
+    program.write_bytes(built.uv.read_bytes())
+    (built.base / "wheels" / ".incoming").mkdir()
+    release_store.write_record(str(tree), "2.0", scan(str(tree), ()), None)
+    whole = (tree / spoiled).read_bytes()
+    (tree / spoiled).write_bytes(whole[: len(whole) // 2] + b"?" + whole[len(whole) // 2 + 1 :])
+    with pytest.raises(OpError) as caught:
+        build(built, NEW, "2.0")
+    assert caught.value.kind == "spoiled" and spoiled in caught.value.evidence
+    assert not tree.exists() and not release_store.is_complete(str(tree))
+    assert says(built, OLD) == "1.0" and not (built.base / "envs" / NEW).exists()

@@ -229,3 +229,14 @@ def test_a_build_that_is_cut_leaves_the_old_one_working(
     assert builders(place) == []
     new = made.current()
     assert new != old and made.trains_with() == f"2.0 {new}"
+
+
+def test_what_was_spoiled_over_there_is_made_anew_beside_it(made: Environments) -> None:
+    made.sync()
+    old = made.current()
+    spoil = f'echo x > "$(ls {made.place.base}/wheels/*/wheels/alpha-*)"; echo "{{" > {made.store}/{old}/complete.json'
+    far(made.place, "sh", "-c", spoil)
+    refused = made.place.orch("env", "sync", "--wheels", str(made.wheels))
+    assert refused.returncode == 13 and "no longer what was sent" in said(refused), said(refused)
+    assert "sent 1 file," in made.sync()
+    assert made.current() == f"{old}-2" and made.trains_with() == f"1.0 {old}-2"

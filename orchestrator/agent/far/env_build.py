@@ -15,6 +15,7 @@ import re
 import signal
 import time
 import zipfile
+import zlib
 
 from . import journal, lease, process
 from .blobs import NO_SPACE, remove_quietly
@@ -24,6 +25,9 @@ from .durable import sync_file_system
 from .env_store import BUILDING, COMPLETE, SCHEMA, STORE, WHEELS, names, path_of, read_complete, write_json
 from .errors import OpError
 from .files import free_space, remove_below
+from .manifest import FILE, Entry, ManifestError
+from .release_store import INCOMING, read_record, record_path
+from .scan import hash_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
@@ -42,7 +46,7 @@ def env_build(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
     it must then hold, no more and no less), about (kept in complete.json), limit_s.
 
     Event {"phase": "unpack" | "make" | "install" | "sync"}. {"complete": complete.json, "already_there"}.
-    Raises OpError: no_lease, busy, conflict, missing, build_failed, disk_full, io.
+    Raises OpError: no_lease, busy, conflict, missing, build_failed, spoiled (the wheels), disk_full, io.
     """
     base, name = params["base"], params["id"]
     lease.require(base)
@@ -56,8 +60,10 @@ def env_build(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
         with journal.begin(base, "env-build", None, detail):
             try:
                 complete = build.run()
-            except BaseException:
+            except BaseException as error:
                 build.take_away()
+                if isinstance(error, OpError) and error.kind in ("build_failed", "missing"):
+                    build.forget_spoiled_wheels(error)
                 raise
     except OSError as error:
         if error.errno in NO_SPACE:
@@ -151,6 +157,33 @@ class _Build:
             remove_quietly(self._path)
         remove_quietly(self._building)
 
+    def forget_spoiled_wheels(self, error: OpError) -> None:
+        """Why it failed may be that what was sent is no longer so on this disk: then it must be sent again, which a
+        tree that is there would prevent. Raises OpError("spoiled")."""
+        try:
+            entries = read_record(self._tree)[1]
+        except OpError:
+            return
+        files = [entry for entry in entries if entry.kind == FILE]
+        wrong = [entry.path for entry in files if not self._is_as_sent(entry)]
+        if wrong:
+            os.unlink(record_path(self._tree))
+            # The rest is left where a push that was cut leaves what has come: it need not travel again.
+            blobs = os.path.join(os.path.dirname(self._tree), INCOMING, "blobs")
+            os.makedirs(blobs, exist_ok=True)
+            for entry in files:
+                if entry.path not in wrong:
+                    os.replace(os.path.join(self._tree, entry.path), os.path.join(blobs, entry.sha256))
+            remove_quietly(self._tree)
+            text = "%s: %d files are no longer what was sent; they were taken away" % (self._tree, len(wrong))
+            raise OpError("spoiled", text, "\n".join([*wrong[:20], str(error)])) from error
+
+    def _is_as_sent(self, entry: Entry) -> bool:
+        try:
+            return hash_file(os.path.join(self._tree, entry.path), check=self._channel.check)[0] == entry.sha256
+        except (OSError, ManifestError):
+            return False
+
     def _phase(self, name: str) -> None:
         self._channel.check()
         self._channel.emit({"phase": name})
@@ -164,7 +197,7 @@ class _Build:
             with zipfile.ZipFile(found[0]) as wheel:
                 inner = [name for name in wheel.namelist() if re.fullmatch(r"uv-[^/]+\.data/scripts/uv", name)]
                 program = wheel.read(inner[0])
-        except (zipfile.BadZipFile, IndexError, KeyError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, IndexError, KeyError) as error:
             raise OpError("missing", "%s is not a wheel of uv" % found[0], str(error)) from error
         with open(self._uv, "wb") as stream:
             stream.write(program)

@@ -60,12 +60,31 @@ def names(base: str) -> list[str]:
 
 
 def read_complete(base: str, name: str) -> Dict[str, Any] | None:
-    """None: it is not whole."""
-    return _read(os.path.join(path_of(base, name), COMPLETE))
+    """None: it is not whole; what was written for another environment, or by hand, does not make it so."""
+    record = _read(os.path.join(path_of(base, name), COMPLETE))
+    if record is None or record.get("id") != name or not isinstance(record.get("requirements"), dict):
+        return None
+    return record if isinstance(record.get("python"), str) else None
 
 
 def read_current(base: str) -> Dict[str, Any]:
-    return _read(os.path.join(base, STORE, CURRENT)) or {}
+    """Purpose -> {id, previous, ...}; what cannot be read of it is left out."""
+    told = _read(os.path.join(base, STORE, CURRENT)) or {}
+    return {purpose: entry for purpose, entry in told.items() if _is_entry(entry)}
+
+
+def current_is_whole(base: str) -> bool:
+    """False: it is there, and which environments are current can not be told from it."""
+    path = os.path.join(base, STORE, CURRENT)
+    told = _read(path)
+    return not os.path.lexists(path) or (told is not None and len(read_current(base)) == len(told))
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("id"), str) or not NAME.fullmatch(entry["id"]):
+        return False
+    previous = entry.get("previous")
+    return previous is None or (isinstance(previous, str) and NAME.fullmatch(previous) is not None)
 
 
 def environment_of_live_run(base: str) -> str | None:

@@ -14,8 +14,10 @@ from .channel import Channel
 from .env_build import end_leftovers, sweep
 from .env_store import (
     BUILDING,
+    CURRENT,
     STORE,
     WHEELS,
+    current_is_whole,
     environment_of_live_run,
     names,
     path_of,
@@ -66,6 +68,9 @@ def env_remove(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[st
         for entry in current.values():
             kept.update((entry.get("id"), entry.get("previous")))
         wanted = [name for name in there if name not in kept]
+    if wanted and not current_is_whole(base):
+        text = "%s cannot be read: which environments are current is not known" % os.path.join(store, CURRENT)
+        raise OpError("busy", text, "`orch env use` or `orch env sync` writes it anew")
     for name in wanted:
         if name not in there:
             raise OpError("missing", "there is no environment %s" % path_of(base, name))
