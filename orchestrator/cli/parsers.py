@@ -179,7 +179,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     _add_cache(command("cache", "the compile cache: what is in it, and the snapshots that are kept of it"), common)
 
-    _add_env(command("env", "the target's Python environments: make, list, choose, remove"), common)
+    _add_env(command("env", "the target's Python environments: make, check, choose"), common)
 
     _add_lab(command("lab", "a host and a container to try things on, on this machine"))
 
