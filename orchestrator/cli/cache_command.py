@@ -8,13 +8,14 @@ import json
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
-from orchestrator.errors import NotAsWantedError
+from orchestrator.errors import NotAsWantedError, UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_one_target, select_targets
 from orchestrator.operations.cache import list_kept, show_cache
 from orchestrator.operations.cache_change import (
     clear_cache,
+    drop_older,
     drop_snapshot,
     save_cache,
     seed_cache,
@@ -121,9 +122,21 @@ def _clear(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _drop(arguments: argparse.Namespace, output: Output) -> int:
+    limited = arguments.keep is not None or arguments.max_gb is not None
+    if (arguments.name is not None) == limited or (arguments.dry_run and not limited):
+        raise UsageError("name a snapshot, or say --keep or --max-gb", way_out="orch cache drop --keep 10 --dry-run")
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     output.still_running = "What was begun to be removed is no snapshot any more."
-    name = asyncio.run(drop_snapshot(target, arguments.name, force=arguments.force, trace=output.trace))
-    record = {"schema": SCHEMA, "what": "drop", "target": target.name, "snapshot": name}
-    output.result(json.dumps(record) if arguments.json else f"{target.name}: dropped snapshot {name}")
+    if limited:
+        max_bytes = None if arguments.max_gb is None else int(arguments.max_gb * 1e9)
+        work = drop_older(
+            target, keep=arguments.keep, max_bytes=max_bytes, dry_run=arguments.dry_run, trace=output.trace
+        )
+        names = asyncio.run(work)
+    else:
+        names = (asyncio.run(drop_snapshot(target, arguments.name, force=arguments.force, trace=output.trace)),)
+    record = {"schema": SCHEMA, "what": "drop", "target": target.name, "snapshots": list(names)}
+    verb = "would drop" if arguments.dry_run else "dropped"
+    text = f"{target.name}: {verb} {', '.join(names) or 'nothing'}"
+    output.result(json.dumps({**record, "dry_run": arguments.dry_run}) if arguments.json else text)
     return 0

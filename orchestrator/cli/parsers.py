@@ -205,8 +205,11 @@ def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
     seed.add_argument("--replace", action="store_true", help="keep what is there as a snapshot first")
     seed.add_argument("--force", action="store_true", help="also where torch, triton, CUDA, Python or GPUs differ")
     clear = verb("clear", "set the live cache aside as a snapshot; refused while a run is live")
-    drop = verb("drop", "remove a snapshot")
-    drop.add_argument("name", metavar="NAME")
+    drop = verb("drop", "remove a snapshot, or the oldest ones")
+    drop.add_argument("name", nargs="?", metavar="NAME")
+    drop.add_argument("--keep", type=count, metavar="N", help="remove all but the newest N")
+    drop.add_argument("--max-gb", type=seconds, metavar="GB", help="keep only the newest that fit into this together")
+    drop.add_argument("--dry-run", action="store_true", help="with --keep or --max-gb: say which; change nothing")
     drop.add_argument("--force", action="store_true", help="also the one that goes with the last good run")
     for one in (save, verify, seed, clear, drop):
         target(one)

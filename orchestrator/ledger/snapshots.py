@@ -87,6 +87,7 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
             )
         )
     seeded = as_mapping(answer.get("seeded"))
+    kept.sort(key=lambda one: one.made_at or 0.0)  # a saved one has any name
     return Snapshots(
         tuple(kept),
         tuple(broken),
@@ -115,6 +116,25 @@ def choose_snapshot(wanted: str, found: Snapshots) -> str:
         evidence="there are: " + (", ".join(snapshot.name for snapshot in found.kept) or "none"),
         way_out="orch cache list",
     )
+
+
+def to_drop(found: Snapshots, spared: frozenset[str], *, keep: int | None, max_bytes: int | None) -> tuple[str, ...]:
+    """Names, oldest first: of the newest `keep` remain as many as fit into max_bytes together; None: no limit.
+
+    spared: never dropped, and counted first. A snapshot of unknown size is not dropped for its bytes. Bytes are those
+    of its files, also where another snapshot shares them."""
+    newest = sorted(found.kept, key=lambda one: (one.name in spared, one.made_at or 0.0), reverse=True)
+    count, size = 0, 0
+    dropped = []
+    for snapshot in newest:
+        too_many = keep is not None and count >= keep
+        too_large = max_bytes is not None and snapshot.bytes is not None and size + snapshot.bytes > max_bytes
+        if snapshot.name not in spared and (too_many or too_large):
+            dropped.append(snapshot)
+            continue
+        count += 1
+        size += snapshot.bytes or 0
+    return tuple(one.name for one in sorted(dropped, key=lambda one: one.made_at or 0.0))
 
 
 def good_runs(runs: Sequence[object]) -> tuple[str, ...]:

@@ -9,7 +9,15 @@ from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import BusyError, PreflightError, UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.cache_fit import Fit, Maker, judge, parse_maker
-from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, choose_snapshot, parse_snapshots
+from orchestrator.ledger.snapshots import (
+    LAST_GOOD,
+    Seed,
+    Snapshots,
+    choose_seed,
+    choose_snapshot,
+    parse_snapshots,
+    to_drop,
+)
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.session import agent_and_config, agent_session, take_lease, who_asks
@@ -159,13 +167,34 @@ async def drop_snapshot(target: Target, wanted: str, *, force: bool, trace: Trac
     return name
 
 
-async def _require_dispensable(session: AgentSession, target: Target, found: Snapshots, name: str) -> None:
+async def drop_older(
+    target: Target, *, keep: int | None, max_bytes: int | None, dry_run: bool, trace: Trace | None = None
+) -> tuple[str, ...]:
+    """Names of what is gone, or of a dry run would be: see `to_drop`. What goes with the last good run stays, and what
+    the live cache was made from."""
+    async with agent_session(target, trace) as session:
+        found = await list_of(session, target)
+        good = await _last_good_of(session, target, found)
+        spared = frozenset(filter(None, (good.name if good else None, found.seeded_from)))
+        names = to_drop(found, spared, keep=keep, max_bytes=max_bytes)
+        if names and not dry_run:
+            await take_lease(session, target)
+            for name in names:
+                await session.request("cache_drop", base=target.base, name=name, who=who_asks(), timeout_s=COPY_LIMIT_S)
+    return names
+
+
+async def _last_good_of(session: AgentSession, target: Target, found: Snapshots) -> Seed | None:
     runs = await session.request("list_runs", base=target.base)
     try:
-        seed = choose_seed(LAST_GOOD, found, runs.header["runs"])
+        return choose_seed(LAST_GOOD, found, runs.header["runs"])
     except UsageError:
-        return
-    if seed.name == name:
+        return None
+
+
+async def _require_dispensable(session: AgentSession, target: Target, found: Snapshots, name: str) -> None:
+    seed = await _last_good_of(session, target, found)
+    if seed is not None and seed.name == name:
         raise PreflightError(
             f"snapshot {name} of {target.name} goes with the last good run; nothing was dropped",
             evidence=seed.why,

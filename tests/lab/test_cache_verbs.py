@@ -84,7 +84,11 @@ def test_it_is_saved_verified_and_dropped(place: CachePlace) -> None:
     refused = place.orch("cache", "drop", "nightly")
     assert refused.returncode == 10 and b"last good run" in refused.stderr
     place.ok("cache", "drop", "nightly", "--force")
-    assert [row["name"] for row in place.record("list")["kept"]] == ["nightly-2"]
+    place.ok("cache", "save", "nightly-3")
+    assert "would drop nightly-3" in place.ok("cache", "drop", "--keep", "1", "--dry-run")
+    assert place.record("drop", "--keep", "1")["snapshots"] == ["nightly-3"]
+    assert [row["name"] for row in place.record("list")["kept"]] == ["nightly-2"]  # of the last good run
+    assert place.orch("cache", "drop").returncode == 2 == place.orch("cache", "drop", "x", "--keep", "1").returncode
 
 
 def test_it_is_seeded_only_where_it_fits(place: CachePlace) -> None:

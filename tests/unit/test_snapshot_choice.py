@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.ledger.snapshots import choose_seed, parse_snapshots
+from orchestrator.ledger.snapshots import choose_seed, parse_snapshots, to_drop
 
 
 def snapshot(name, *runs, at=1.0):
@@ -53,3 +53,31 @@ def test_a_name_may_be_cut_but_not_ambiguous():
             choose(wanted, kept)
     with pytest.raises(UsageError, match="cannot be read"):
         choose("bad", [{"name": "bad", "manifest": {"broken": "/x"}}])
+
+
+def dropped(spared=(), sizes=(5, 5, 5, 5), **limits):
+    kept = [snapshot(f"s{number}", at=float(number)) for number in range(len(sizes))]
+    for row, size in zip(kept, sizes, strict=True):
+        row["manifest"]["folders"]["inductor"]["bytes"] = size
+    found = parse_snapshots({"snapshots": kept[::-1], "unfinished": [], "seeded": None})
+    return to_drop(found, frozenset(spared), **{"keep": None, "max_bytes": None, **limits})
+
+
+def test_what_is_dropped_is_the_oldest_beyond_count_and_bytes():
+    assert dropped() == ()
+    assert dropped(keep=2) == ("s0", "s1") and dropped(keep=0) == ("s0", "s1", "s2", "s3")
+    assert dropped(max_bytes=10) == ("s0", "s1") and dropped(max_bytes=9) == ("s0", "s1", "s2")
+    assert dropped(keep=3, max_bytes=10) == ("s0", "s1")
+    assert dropped(sizes=(5, 5, 90, 5), max_bytes=20) == ("s2",)
+
+
+def test_what_is_spared_stays_and_counts_first():
+    assert dropped(spared=["s0"], keep=2) == ("s1", "s2")
+    assert dropped(spared=["s0", "s1"], keep=1) == ("s2", "s3")
+    assert dropped(spared=["s0"], max_bytes=10) == ("s1", "s2")
+    assert dropped(sizes=(None, 5, 5, 5), max_bytes=5) == ("s1", "s2")
+
+
+def test_the_first_snapshot_after_the_good_run_is_meant_whatever_its_name():
+    kept = [snapshot("after", "r1", "r2", at=9.0), snapshot("zero", "r1", at=3.0)]
+    assert choose("last-good", kept, [run("r1", 0), run("r2", 1)]).name == "zero"
