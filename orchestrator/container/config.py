@@ -33,7 +33,7 @@ def parse_config(text: str) -> dict[str, str]:
         key, value = key.strip(), value.strip()
         if not separator or key.startswith("#") or key in NOT_OF_IT:
             continue
-        if key == "lxc.environment":
+        if key.startswith("lxc.environment"):  # and .runtime, .hooks
             value = value.partition("=")[0] + "=..."
         found.setdefault(key, []).append(value)
     return {key: "; ".join(values) for key, values in sorted(found.items())}

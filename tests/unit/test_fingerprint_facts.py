@@ -86,6 +86,15 @@ def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
         ("HF_ENDPOINT", "https://u:p@hub", False),
         ("HF_ENDPOINT", "https://hub", True),
         ("AWS_REGION", "x", False),
+        ("HF_ENDPOINT", "https://u:p/w@hub", False),
+        ("HF_ENDPOINT", "https://hub/x?X-Amz-Signature=abc", False),
+        ("HF_X", "api_key=123", False),
+        ("ORCH_X", "ghp_abcdefghijklmnopqrst0123", False),
+        ("NCCL_X", "AKIAIOSFODNN7EXAMPLE", False),
+        ("HF_X", "eyJhbGciOiJIUzI1NiJ9.eyJz.abc", False),
+        ("HF_PAT", "x", False),
+        ("ORCH_PWD", "x", False),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:512", True),
     ],
 )
 def test_which_values_are_kept(name: str, value: str, shown: bool) -> None:

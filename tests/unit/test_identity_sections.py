@@ -14,6 +14,7 @@ import pytest
 from orchestrator.agent.far import (
     cgroup,
     content,
+    env_dists,
     fingerprint,
     gpu_identity,
     kept_files,
@@ -46,6 +47,22 @@ def dist(folder: Path, name: str, record: str | None = None, url: object = None)
     if url is not None:
         (info / "direct_url.json").write_text(url if isinstance(url, str) else json.dumps(url))
     return info
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://u:hunter2@h/x.git", "https://h/x.git"),
+        ("https://u:hun@ter2@h/x.git", "https://h/x.git"),
+        ("https://u:hun/ter2@h/x.git", "https://h/x.git"),
+        ("https://h/x.whl?X-Amz-Signature=hunter2#subdirectory=a", "https://h/x.whl?...#subdirectory=a"),
+        ("file:///home/ann@lab/src", "file:///home/ann@lab/src"),
+    ],
+)
+def test_no_login_and_no_signature_of_an_address_is_told(tmp_path: Path, url: str, told: str) -> None:
+    info = dist(tmp_path, "x-1.0", url={"url": url})
+    assert packages.origins([str(tmp_path)]) == {"x": told}
+    assert env_dists.distribution(str(info), info.name)["url"] == told
 
 
 def test_a_file_of_a_package_edited_by_hand_is_seen(tmp_path: Path) -> None:
@@ -374,12 +391,13 @@ def test_a_containers_file_is_read_without_its_snapshots_and_secrets() -> None:
         "# a note: with a colon\narch: amd64\nmemory: 65536\nlock: backup\nparent: before\n"
         "lxc.cgroup2.devices.allow: c 195:* rwm\nlxc.cgroup2.devices.allow: c 509:* rwm\n"
         "lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional,create=file\n"
-        "lxc.environment: TOKEN=hunter2\n\n[before]\nmemory: 1024\n"
+        "lxc.environment: TOKEN=hunter2\nlxc.environment.runtime = TOKEN=hunter2\n\n[before]\nmemory: 1024\n"
     )
     assert parse_config(text) == {
         "arch": "amd64",
         "lxc.cgroup2.devices.allow": "c 195:* rwm; c 509:* rwm",
         "lxc.environment": "TOKEN=...",
+        "lxc.environment.runtime": "TOKEN=...",
         "lxc.mount.entry": "/dev/nvidia0 dev/nvidia0 none bind,optional,create=file",
         "memory": "65536",
     }

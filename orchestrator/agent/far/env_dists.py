@@ -66,7 +66,7 @@ def distribution(path: str, name: str) -> Facts:
         "info": path,
         "metadata": bool(head.get("name")),
         "installer": next(iter(_lines(os.path.join(path, "INSTALLER"))), None),
-        "url": url.get("url"),
+        "url": packages.without_login(str(url["url"])) if url.get("url") else None,
         "editable": bool((url.get("dir_info") or {}).get("editable")),
         "commit": (url.get("vcs_info") or {}).get("commit_id"),
         "tags": (_header(os.path.join(path, "WHEEL")).get("tag") or [])[:8],

@@ -70,12 +70,17 @@ def origins(folders: List[str]) -> Dict[str, str]:
 
 
 def origin_text(told: Dict[str, Any]) -> str:
-    """Of a direct_url.json. A login in the URL is left out."""
-    url = re.sub(r"://[^/@\s]*@", "://", str(told.get("url")))
+    """Of a direct_url.json."""
+    url = without_login(str(told.get("url")))
     vcs = told.get("vcs_info") or {}
     if vcs:
         return "%s+%s@%s" % (vcs.get("vcs"), url, vcs.get("commit_id"))
     return ("editable " if (told.get("dir_info") or {}).get("editable") else "") + url
+
+
+def without_login(url: str) -> str:
+    """And without what stands after a question mark: an address may be signed there."""
+    return re.sub(r"\?[^#]*", "?...", re.sub(r"://(?:[^/\s]*|[^\s/:]*:\S*)@", "://", url))
 
 
 def builds(folders: List[str], check: Check = lambda: None) -> Dict[str, str]:

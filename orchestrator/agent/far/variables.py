@@ -23,8 +23,15 @@ SHOWN = re.compile(
     r"|XLA_|CUBLAS|CUDNN|TF32|GLOO_|UCX_|MALLOC_|ORCH_).*|PATH|HOME|USER|LOGNAME|LANG|LC_.*|TMPDIR|TEMP|TMP|TZ|VIRTUAL_ENV"
 )
 """Variables whose values are kept: they change what a training does."""
-SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|SIGNATURE", re.IGNORECASE)
-SECRET_VALUE = re.compile(r"://[^/\s]*@|\bhf_[A-Za-z0-9]{16,}|\bBearer\b", re.IGNORECASE)
+SECRET = re.compile(
+    r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|SIGNATURE|BEARER|LOGIN|PWD|(^|_)PAT($|_)",
+    re.IGNORECASE,
+)
+SECRET_VALUE = re.compile(
+    r"://\S*@|://\S*\?|\b(token|secret|password|signature|api[-_]?key)=|\bBearer\b"  # a login, a signed address
+    r"|\b(hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|wandb_v)[A-Za-z0-9_-]{8,}|\b(AKIA|ASIA)[A-Z0-9]{12,}|\beyJ[\w-]{8,}\.",
+    re.IGNORECASE,
+)
 OF_THE_RUN = (contract.RUN_DIR_VARIABLE, contract.RUN_ID_VARIABLE)
 """They name the run: of no two are they the same."""
 
