@@ -135,12 +135,18 @@ class Queues:
             [ByteQueue(max_bytes) for _ in range(targets)] for _ in range(drafters)
         ]
         """[replica][target]"""
+        self._threads: List[threading.Thread] = []
+        """What fills them."""
 
     def start(self) -> None:
-        raise NotImplementedError
+        for thread in self._threads:
+            thread.start()
 
     def close(self, wait_s: float) -> None:
-        raise NotImplementedError
+        for queue in self.all_queues():
+            queue.close()
+        for thread in self._threads:
+            thread.join(wait_s)
 
     def all_queues(self) -> List[ByteQueue[Batch]]:
         return [queue for of_replica in self.queues for queue in of_replica]
@@ -171,16 +177,6 @@ class Feed(Queues):
             threading.Thread(target=self._run, args=(number, prepared), name=f"target-{number}", daemon=True)
             for number, prepared in enumerate(targets)
         ]
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def close(self, wait_s: float) -> None:
-        for queue in self.all_queues():
-            queue.close()
-        for thread in self._threads:
-            thread.join(wait_s)
 
     def _run(self, target: int, prepared: Prepared) -> None:
         torch.set_num_threads(self._config.threads)

@@ -72,16 +72,6 @@ class Handoff(Queues):
             for target in range(links.targets)
         ]
 
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def close(self, wait_s: float) -> None:
-        for queue in self.all_queues():
-            queue.close()
-        for thread in self._threads:
-            thread.join(wait_s)
-
     def target_peaks_mib(self) -> Optional[List[float]]:
         known = [self._peaks_bytes.get(target) for target in range(self._links.targets)]
         return [float(peak) / 2**20 for peak in known if peak] or None
