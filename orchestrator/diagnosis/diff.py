@@ -185,12 +185,10 @@ def _without_implied(found: list[Difference]) -> Iterator[Difference]:
     seen = {(one.part or one.kind, one.name) for one in found}
     files = {name for part, name in seen if part in ("code", "edited")}
     unexpected = {one.name for one in found if one.kind == "expected" and _verdict(one.a) != _verdict(one.b)}
+    of_files = files - unexpected
+    any_code = any(part == "code" for part, _ in seen)
     for one in found:
-        again = {
-            "expected": one.name in files - unexpected,
-            "edited": one.name in unexpected,
-            "release": any(part == "code" for part, _ in seen),
-        }
+        again = {"expected": one.name in of_files, "edited": one.name in unexpected, "release": any_code}
         if not again.get(one.part) and not seen & _said_by(one):
             yield one
 

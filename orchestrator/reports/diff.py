@@ -21,6 +21,8 @@ APART = 3
 """Differences of one kind that have a line each; more share one."""
 TOGETHER = 4
 """How many of them that line names."""
+SHOWN_NAMES = 100
+"""Of one kind, and files; --json has all."""
 SHOWN_LINES = 60
 """Of one file's line diff; --json has all."""
 
@@ -143,16 +145,20 @@ def _details(report: DiffReport) -> Iterator[tuple[str, list[str]]]:
     for kind, group in groupby(report.comparison.differences, key=lambda one: one.kind):
         found = list(group)
         if kind != "code" and len(found) > TOGETHER:
-            yield KINDS[kind], [one_line(difference_words(one), 1000) for one in found]
+            block = [one_line(difference_words(one), 1000) for one in found[:SHOWN_NAMES]]
+            hidden = len(found) - SHOWN_NAMES
+            yield KINDS[kind], [*block, *([f"... {hidden} more: --json has all"] if hidden > 0 else [])]
     if report.commits:
         yield "commits (+ only in B, - only in A)", [one_line(line) for line in report.commits]
-    for file in report.files:
+    for file in report.files[:SHOWN_NAMES]:
         if file.why_not:
             yield file.change.path, [f"not shown: {file.why_not}"]
             continue
         hidden = len(file.lines) - SHOWN_LINES
         more = [f"... {hidden} more lines: --json has all"] if hidden > 0 else []
         yield file.change.path, [*file.lines[:SHOWN_LINES], *more]
+    if len(report.files) > SHOWN_NAMES:
+        yield "more files", [f"{len(report.files) - SHOWN_NAMES} are not shown: --json names all"]
 
 
 def _not_observed(found: tuple[NotObserved, ...]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -304,3 +305,18 @@ def overview(*runs: dict[str, Any]) -> Any:
 def test_which_run_was_the_last_good_one(runs: Any, before: Any, least: Any, expected: str | None) -> None:
     found = last_good(overview(*runs), before=before, least_per_s=least)
     assert (found[0] if found else None) == expected
+
+
+def test_ten_thousand_files_are_a_page_and_take_a_moment() -> None:
+    sections: dict[str, Any] = {"release": {"tree_hash": A, "listing": {}}, "edited": {}}
+    many = {**sections, "edited": {f"d/{number}.py": C for number in range(10_000)}}
+    before, after = ({"schema": "orch.fingerprint/2", "identity": one} for one in (sections, many))
+    began = time.process_time()
+    comparison = compare(comparable_facts(before, None), comparable_facts(after, None), None, None)
+    files = tuple(line_diff(change, {}) for change in changed_files(before, after))
+    side = Side("latest", "r", "", None, None)
+    report = DiffReport("t", "t", side, side, comparison, files, None)
+    lines = render_diff(report).splitlines()
+    assert time.process_time() - began < 15, "it was 50 s when each file was looked for among all"
+    assert len(lines) < 500 and "  ... 9900 more: --json has all" in lines
+    assert len(diff_record(report)["files"]) == 10_000
