@@ -316,6 +316,20 @@ def test_contents_are_kept_and_found_again_by_their_hash(tmp_path: Path) -> None
     ), "a file that is no longer what its release says is not taken for it"
 
 
+def test_a_link_to_a_folder_counts_by_where_it_leads_and_a_loop_hides_nothing(tmp_path: Path) -> None:
+    for name in ("data", "old", "new"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data" / "a.bin").write_text("a")
+    (tmp_path / "data" / "loop").symlink_to("loop")
+    told = []
+    for target in ("../old", "../new"):
+        (tmp_path / "data" / "shard").unlink(missing_ok=True)
+        (tmp_path / "data" / "shard").symlink_to(target)
+        told.append(content.content_facts(str(tmp_path / "data"), {}))
+    assert told[0] and told[1] and told[0]["files"] == told[1]["files"] == 1
+    assert told[0]["sample"] != told[1]["sample"]
+
+
 def test_so_many_contents_are_told_at_once_that_a_frame_holds_them(tmp_path: Path) -> None:
     texts = [bytes([number]) * kept_files.MAX_FILE_BYTES for number in range(kept_files.MAX_WANTED + 20)]
     (tmp_path / "runs").mkdir()

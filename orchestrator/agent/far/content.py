@@ -28,8 +28,11 @@ def content_facts(path: Any, variables: Dict[str, Any], check: Check = lambda: N
         return None
     if not os.path.exists(str(path)):
         return {"revision": hub_revision(str(path), variables)} if not os.path.isabs(str(path)) else {"missing": True}
-    files = sorted(_files(str(path), check))
+    links: List[str] = []
+    files = sorted(_files(str(path), check, links))
     digest = hashlib.sha256()
+    for link in sorted(links):
+        digest.update(b"%s\n" % os.fsencode(link))
     for name, size, _ in files:
         digest.update(b"%s\0%d\n" % (os.fsencode(name), size))
     for name, size, _ in chosen(files):
@@ -66,8 +69,9 @@ def hub_revision(name: str, variables: Dict[str, Any]) -> str | None:
         return None
 
 
-def _files(top: str, check: Check) -> Iterator[Tuple[str, int, float]]:
-    """(name below top, length, mtime); links to files count as the files, links to folders are not followed."""
+def _files(top: str, check: Check, links: List[str] | None = None) -> Iterator[Tuple[str, int, float]]:
+    """(name below top, length, mtime); links to files count as the files; others, which are not followed, go to
+    `links` as `name -> target`."""
     if not os.path.isdir(top):
         found = os.stat(top)
         yield "", found.st_size, found.st_mtime
@@ -80,6 +84,9 @@ def _files(top: str, check: Check) -> Iterator[Tuple[str, int, float]]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(prefix + entry.name + "/")
+                elif entry.is_symlink() and not os.path.isfile(entry.path):  # to a folder, to nothing, to itself
+                    if links is not None:
+                        links.append("%s -> %s" % (prefix + entry.name, os.readlink(entry.path)))
                 elif entry.is_file():
                     count += 1
                     if count > MAX_FILES:
