@@ -20,6 +20,8 @@ from orchestrator.probes.spans import NO_SPANS, Span, lines_of
 from orchestrator.probes.text import plain_text
 from orchestrator.probes.values import as_mapping, as_str
 
+REACH_CHARACTERS = 256 * 1024
+"""So far from its begin an item's words are looked for: its description may be long."""
 MAX_CHARACTERS = 4_000_000
 _JSON_START = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)
 _SHOWN = re.compile(r"(?P<field>Name|Version|Location|Editable project location): ?(?P<value>.*)")
@@ -177,12 +179,20 @@ def _document(value: object, text: str, start: int, reading: PipReading) -> bool
         package = _item(as_mapping(item))
         if package is None or package.name is None:
             continue
+        begin = cursor
         name = _find_pair(text, "name", package.name, cursor) or Span(start, start + 1)
         cursor = max(cursor, name.end)
         version = _find_pair(text, "version", package.version or "", name.end, 4096) or name
-        # What else is said of it stands around its name.
+        # What is made out of several of its words stands around its name.
         others = {key: name for key in ("source", "editable", "location", "commit", "subdirectory", "build")}
-        spans = {**others, "name": name, "version": version, "change": name, "foreign_path": name}
+        spans = {
+            **others,
+            **_places(as_mapping(item), text, begin),
+            "name": name,
+            "version": version,
+            "change": name,
+            "foreign_path": name,
+        }
         reading.packages.append(replace(package, change=change, spans=spans))
         found += 1
     return found > 0 or not items
@@ -193,6 +203,26 @@ def _find_pair(text: str, key: str, value: str, start: int, reach: int | None = 
     quoted = re.compile(rf'"{key}"\s*:\s*"({re.escape(json.dumps(value)[1:-1])})"')
     match = quoted.search(text, start, len(text) if reach is None else start + reach)
     return Span(*match.span(1)) if match else None
+
+
+def _places(item: Mapping[str, object], text: str, begin: int) -> dict[str, Span]:
+    """Where the item says what stands in words of its own. begin: behind the name of the item before it."""
+    direct = as_mapping(item.get("direct_url")) or as_mapping(item.get("download_info"))
+    said = (
+        ("location", item, ("location", "editable_project_location")),
+        ("location", direct, ("url",)),
+        ("commit", as_mapping(direct.get("vcs_info")), ("commit_id",)),
+        ("subdirectory", direct, ("subdirectory",)),
+        ("build", item, ("build_string",)),
+    )
+    places = {}
+    for field, holder, keys in said:
+        for key in keys:
+            value = as_str(holder.get(key))
+            place = _find_pair(text, key, value, begin, REACH_CHARACTERS) if value else None
+            if place is not None:
+                places[field] = place
+    return places
 
 
 def _item(item: Mapping[str, object]) -> PipPackage | None:

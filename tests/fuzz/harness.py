@@ -125,10 +125,11 @@ def says(value: Any, text: str) -> bool:
     if value is None or isinstance(value, bool | tuple | list | dict):
         return True
     if isinstance(value, int | float):
-        numbers = list(_numbers(text))
+        unwrapped = "".join(text.split()) if re.search(r"\n|  ", text) else ""  # a pane wraps within numbers
+        numbers = [*_numbers(text), *_numbers(unwrapped)]
         numbers += [1 / number for number in numbers if number]  # s/it and it/s
         return any(_same(abs(value), number * factor) for number in numbers for factor in _FACTORS)
-    return _bare(str(value)) in _bare(text)
+    return _bare(str(value).removeprefix("git+")) in _bare(text)  # pip's JSON says elsewhere of what kind a URL is
 
 
 def _same(one: float, other: float) -> bool:

@@ -20,10 +20,12 @@ _OWN: dict[str, set[str]] = {
     "ssh": {"times"},
     "pct": {"times"},
     "inventory": {"line", "column", "path"},
+    "pip": {"change", "source", "package"},
+    "import": {"package", "library"},
+    "log": {"counted", "rank", "pid", "text", "line", "exception", "printed", "package", "table_rss_kb"},
     "disk": {"samples", "per_sample_bytes", "samples_left", "times"},
 }
-"""Kind -> fields whose words are the reader's own, besides `kind`. A kind that is not named here: of its values, only
-the places are checked."""
+"""Kind -> fields whose words are the reader's own, besides `kind`."""
 
 
 def seeds_of(kind: str) -> list[str]:
@@ -32,7 +34,7 @@ def seeds_of(kind: str) -> list[str]:
 
 
 def _of_kind(kind: str) -> Target:
-    return Target(kind, READERS[kind].read, seeds_of(kind), JUDGED | _OWN[kind] if kind in _OWN else None)
+    return Target(kind, READERS[kind].read, seeds_of(kind), JUDGED | _OWN[kind])
 
 
 TARGETS = {target.name: target for target in (*map(_of_kind, READERS), *MORE)}
