@@ -20,8 +20,10 @@ SHOWN_CHARACTERS = 200
 Json = Any
 
 
-def read_record(kind: str, text: str, reading: object) -> dict[str, Json]:
-    return {"schema": SCHEMA, "kind": kind, "characters": len(text), "reading": _record(reading, text)}
+def read_record(kind: str, text: str | None, reading: object, *, characters: int = 0) -> dict[str, Json]:
+    """text: None of a log that is too large to hold, of `characters`; values then stand without theirs."""
+    characters = characters if text is None else len(text)
+    return {"schema": SCHEMA, "kind": kind, "characters": characters, "reading": _record(reading, text)}
 
 
 def plain_values(record: Json) -> Json:
@@ -48,7 +50,7 @@ def is_empty(record: Mapping[str, Json]) -> bool:
     return not any(span for _, _, span in _rows(record["reading"], ""))
 
 
-def _record(fact: object, text: str) -> Json:
+def _record(fact: object, text: str | None) -> Json:
     if isinstance(fact, Value):
         return _leaf(fact.value, fact.span, text)
     if dataclasses.is_dataclass(fact):
@@ -60,7 +62,7 @@ def _record(fact: object, text: str) -> Json:
     return fact.value if isinstance(fact, Enum) else fact
 
 
-def _fact_record(fact: Any, text: str) -> Json:
+def _fact_record(fact: Any, text: str | None) -> Json:
     spans = getattr(fact, "spans", NO_SPANS)
     record: dict[str, Json] = {}
     for field in dataclasses.fields(fact):
@@ -72,9 +74,9 @@ def _fact_record(fact: Any, text: str) -> Json:
     return record
 
 
-def _leaf(value: Json, span: Span, text: str) -> Json:
+def _leaf(value: Json, span: Span, text: str | None) -> Json:
     leaf: dict[str, Json] = {"value": value, "span": [span.start, span.end]}
-    if span.end - span.start <= SHOWN_CHARACTERS:
+    if text is not None and span.end - span.start <= SHOWN_CHARACTERS:
         leaf["text"] = span.of(text)
     return leaf
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from orchestrator.cli.main import main
+from orchestrator.operations import captured
 from orchestrator.operations.captured import MAX_BYTES
 from orchestrator.operations.readers import READERS
 
@@ -61,3 +62,25 @@ def test_what_cannot_be_is_a_usage_error(argv, words, tmp_path, monkeypatch, cap
     assert main([word.format(file=tmp_path / "file", large=tmp_path / "large") for word in argv]) == 2
     said = capsys.readouterr().err
     assert all(word in said for word in words)
+
+
+def test_a_log_that_is_too_large_to_hold_is_read_in_pieces(tmp_path, monkeypatch, capsys):
+    step = "step {:5d}/99999 loss 2.5 é\n"
+    rows = [step.format(number) for number in range(2000)]
+    rows.insert(1000, 'Traceback (most recent call last):\n  File "/w/t.py", line 1, in <module>\nOSError: no\n')
+    data = b"\xff" + "".join(rows).encode()
+    (tmp_path / "log").write_bytes(data)
+    records = []
+    for limit in (MAX_BYTES, 1000):
+        monkeypatch.setattr(captured, "MAX_BYTES", limit)
+        monkeypatch.setattr(captured, "PIECE_BYTES", 999)  # which cuts within characters
+        assert main(["read", "log", str(tmp_path / "log"), "--json"]) == 0
+        records.append(json.loads(capsys.readouterr().out))
+    whole, pieces = records
+    text = data.decode("utf-8", "surrogateescape")
+    assert whole["characters"] == pieces["characters"] == len(text)
+    begin, end = pieces["reading"]["failures"][0]["line"]["span"]
+    assert text[begin:end] == "OSError: no"
+    assert [step["step"]["value"] for step in pieces["reading"]["steps"]][-1] == 1999
+    assert "text" in whole["reading"]["failures"][0]["line"]
+    assert "text" not in pieces["reading"]["failures"][0]["line"]
