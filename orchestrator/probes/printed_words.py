@@ -72,7 +72,7 @@ SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 BAR = re.compile(
     rf"(?:\d{{1,3}}%\|[^|]*\|{GAP}(?P<step>\d{{1,15}})/(?P<total>\d{{1,15}})|(?<![\w.])(?P<bare>\d{{1,15}})(?:it|/\?))"
-    rf"{GAP}\[[\d:]+(?:<(?P<left>[\d:]{{1,12}}|\?))?"
+    rf"{GAP}\[[\d:]+(?:<(?:(?P<left>(?:\d{{1,6}}:)?\d{{1,4}}:\d\d(?![\d:])|\?)|[\d:]{{1,12}}))?"
     rf"(?:,{GAP}(?:\?|(?P<rate>{NUMBER})){GAP}(?P<scale>[kmg]?)(?P<unit>[a-z]+/s|s/[a-z]+))?"
 )
 BEFORE_BAR = re.compile(r"(.*?)\d{1,3}%\|")

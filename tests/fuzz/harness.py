@@ -7,6 +7,7 @@ and over many inputs: time in proportion to size, no memory that stays.
 from __future__ import annotations
 
 import gc
+import math
 import random
 import re
 import signal
@@ -124,9 +125,11 @@ def says(value: Any, text: str) -> bool:
     a list) has no words of its own and is only placed."""
     if value is None or isinstance(value, bool | tuple | list | dict):
         return True
-    if isinstance(value, int | float):
-        unwrapped = "".join(text.split()) if re.search(r"\n|  ", text) else ""  # a pane wraps within numbers
-        numbers = [*_numbers(text), *_numbers(unwrapped)]
+    if str(value) in ("inf", "-inf") and math.inf in _numbers(text):
+        return True  # `1e999`
+    if isinstance(value, int | float) and math.isfinite(value):
+        # What a pane wrapped, and what is taken out before a row is read, stands within numbers too.
+        numbers = [*_numbers(text), *_numbers(re.sub(r"[^!-~]+", "", plain_text(text)))]
         numbers += [1 / number for number in numbers if number]  # s/it and it/s
         return any(_same(abs(value), number * factor) for number in numbers for factor in _FACTORS)
     return _bare(str(value).removeprefix("git+")) in _bare(text)  # pip's JSON says elsewhere of what kind a URL is

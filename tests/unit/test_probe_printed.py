@@ -38,6 +38,13 @@ def test_what_a_line_says(line: str, expected: str) -> None:
     assert said(read_line(line)) == expected
 
 
+@pytest.mark.parametrize("left", ["14:", "14:1", "6:55:", "1:", "6:55:,44"])
+def test_a_time_left_that_was_cut_is_not_known(left: str) -> None:
+    reading = read_line(f" 22%|██▏       | 220/1000 [04:11<{left},  1.14s/it]")
+    assert reading is not None
+    assert (reading.step, reading.total_steps, reading.eta_s) == (220, 1000, None)
+
+
 def test_the_unit_that_was_printed_is_kept() -> None:
     def printed(line: str) -> list[str]:
         found = read_line(line)
