@@ -174,7 +174,7 @@ def test_every_start_is_counted_and_can_be_made_to_cost(real_lab: RealLab) -> No
             real_lab, ["sh", "-c", "pct status 200 >/dev/null; times >/tmp/times; tail -n 1 /tmp/times"]
         ).stdout.split()
         spent = sum(float(part.strip(b"s").partition(b"m")[2]) for part in (user, system))
-        assert spent >= 0.3
+        assert spent >= 0.25  # the shell counts hundredths, and cuts what is less off each of the two
     finally:
         real_lab.set_pct_cost(0)
 
