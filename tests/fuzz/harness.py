@@ -35,6 +35,8 @@ STRANGE = [
     *("\\r\\n", '"', "'", ",", ":", "=", "%", "-", "-1", "0", "1e999", "9" * 40, "NaN", "N/A", "[N/A]"),
     *("<", ">", "&", "&lt;", "]]>", "{", "}"),
 ]
+ABSURD = 1e15
+"""What was inserted between the parts of a sum is none of them."""
 JUDGED = frozenset({"kind"})
 """Fields that say what the words mean, in words of ours."""
 
@@ -151,7 +153,8 @@ def _numbers(text: str) -> Iterator[float]:
                 yield float(spelled)
             except ValueError:
                 continue
-        total += float(plain) if plain.count(".") < 2 else 0.0
+        number = float(plain) if plain.count(".") < 2 else 0.0
+        total += number if number < ABSURD else 0.0
     yield total
 
 
