@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from orchestrator.probes.values import as_mapping, as_str
 REACH_CHARACTERS = 256 * 1024
 """So far from its begin an item's words are looked for: its description may be long."""
 MAX_CHARACTERS = 4_000_000
+FALSE_STARTS = 1000
+"""So many brackets that begin no JSON are looked at: json counts the lines before each, to say where it is wrong."""
 _JSON_START = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)
 _SHOWN = re.compile(r"(?P<field>Name|Version|Location|Editable project location): ?(?P<value>.*)")
 
@@ -32,7 +35,7 @@ def read_pip_output(text: str) -> PipOutput:
     text = text[:MAX_CHARACTERS]
     reading = PipReading()
     documents = list(_documents(text, reading))
-    rows = [row for row in rows_of(text) if not any(span.start <= row.span.start < span.end for span in documents)]
+    rows = [row for row in rows_of(text) if not _is_within(row.span.start, documents)]
     rows = [_bare(row, in_export) for row, in_export in zip(rows, _exported(rows, text), strict=True)]
     table = Table()
     shown: dict[str, Row] = {}
@@ -149,15 +152,22 @@ def _show(shown: Mapping[str, Row], reading: PipReading) -> None:
     reading.packages.append(replace(package, spans=spans))
 
 
+def _is_within(at: int, documents: list[Span]) -> bool:
+    """documents: in their order, apart from each other."""
+    before = bisect_right(documents, at, key=lambda span: span.start)
+    return before > 0 and at < documents[before - 1].end
+
+
 def _documents(text: str, reading: PipReading) -> Iterator[Span]:
     """JSON documents in the text: pip list, inspect and install --report, uv, conda."""
-    decoder, at = json.JSONDecoder(), 0
-    while match := _JSON_START.search(text, at):
+    decoder, at, false_starts = json.JSONDecoder(), 0, 0
+    while false_starts < FALSE_STARTS and (match := _JSON_START.search(text, at)):
         start = match.end() - 1
         try:
             value, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             at = match.end()
+            false_starts += 1
             continue
         at = end
         if _document(value, text, start, reading):
