@@ -42,7 +42,8 @@ def find_mistakes(text: str) -> tuple[object, Places, list[Mistake], list[Mistak
     values, places, unclear = plain_values(root)
     of_yaml = [*refused, *unclear]
     _, found = _checked(root, refused)
-    return values, places, of_yaml, [mistake for mistake in found if mistake not in of_yaml]
+    already = set(of_yaml)
+    return values, places, of_yaml, [mistake for mistake in found if mistake not in already]
 
 
 def _checked(root: Mapping, refused: list[Mistake]) -> tuple[schema.InventoryEntry | None, list[Mistake]]:

@@ -209,8 +209,9 @@ def _document(value: object, text: str, start: int, reading: PipReading) -> bool
 
 
 def _find_pair(text: str, key: str, value: str, start: int, reach: int | None = None) -> Span | None:
-    """Where a JSON document holds `"key": "value"`: the value, without its quotes."""
-    quoted = re.compile(rf'"{key}"\s*:\s*"({re.escape(json.dumps(value)[1:-1])})"')
+    """Where a JSON document holds `"key": "value"`: the value, without its quotes, escaped or as it is."""
+    written = {re.escape(json.dumps(value, ensure_ascii=ascii_only)[1:-1]) for ascii_only in (True, False)}
+    quoted = re.compile(rf'"{key}"\s*:\s*"({"|".join(sorted(written))})"')
     match = quoted.search(text, start, len(text) if reach is None else start + reach)
     return Span(*match.span(1)) if match else None
 

@@ -71,7 +71,9 @@ class HungError(Exception):
     pass
 
 
-def fuzz(target: Target, seconds: float, seed: int = 0, most_failures: int = 5) -> Outcome:
+def fuzz(
+    target: Target, seconds: float, seed: int = 0, most_failures: int = 5, most_inputs: float = math.inf
+) -> Outcome:
     chance = random.Random(f"{target.name} {seed}")
     outcome = Outcome()
     until = time.monotonic() + seconds
@@ -79,7 +81,8 @@ def fuzz(target: Target, seconds: float, seed: int = 0, most_failures: int = 5) 
     for text in [*target.seeds, ""]:
         if len(outcome.wrong) < most_failures:
             _try(target, text, outcome)
-    while time.monotonic() < until and len(outcome.wrong) < most_failures:
+    most = most_inputs + outcome.inputs
+    while time.monotonic() < until and outcome.inputs < most and len(outcome.wrong) < most_failures:
         _try(target, mutated(chance, target.seeds, tokens), outcome)
     return outcome
 
@@ -246,7 +249,9 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 
-def slow_repetitions(target: Target, seconds: float, size: int = MEGABYTE, seed: int = 0) -> tuple[int, list[str]]:
+def slow_repetitions(
+    target: Target, seconds: float, size: int = MEGABYTE, seed: int = 0, most: float = math.inf
+) -> tuple[int, list[str]]:
     """Its own tokens, repeated to `size` and to a quarter of it: how many were tried within `seconds`, and those whose
     time grows faster than their length."""
     chance = random.Random(f"{target.name} {seed}")
@@ -255,7 +260,7 @@ def slow_repetitions(target: Target, seconds: float, size: int = MEGABYTE, seed:
     chance.shuffle(units)
     until, tried, slow = time.monotonic() + seconds, 0, []
     for unit in units:
-        if time.monotonic() > until:
+        if time.monotonic() > until or tried >= most:
             break
         tried += 1
         times = {part: _cpu_s(target, (unit * (size // part // len(unit) + 1))[: size // part]) for part in (4, 1)}
@@ -267,13 +272,18 @@ def slow_repetitions(target: Target, seconds: float, size: int = MEGABYTE, seed:
 
 
 def _cpu_s(target: Target, text: str) -> float:
+    """Without the garbage collector, which looks at all that is kept again and again, the tests' own objects too."""
+    gc.collect()
+    gc.disable()
     begin = time.process_time()
     try:
         with _limited(CPU_LIMIT_S):
             target.read(text)
+        return time.process_time() - begin
     except HungError:
         return CPU_LIMIT_S
-    return time.process_time() - begin
+    finally:
+        gc.enable()
 
 
 def growth_bytes(target: Target, inputs: int = 25, seed: int = 0) -> int:

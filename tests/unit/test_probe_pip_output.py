@@ -73,6 +73,14 @@ def test_a_value_stands_where_it_says() -> None:
     assert found["uv"].spans["version"].of(text) == "0.13.9"
 
 
+@pytest.mark.parametrize("written", ["setupétools", "setup\\u00e9tools"])
+def test_a_json_name_stands_where_it_says_however_it_is_written(written: str) -> None:
+    text = f'[{{"name":"{written}","version":"1.0"}}]'
+    (package,) = read_pip_output(text).packages
+    assert package.name == "setupétools"
+    assert text[package.spans["name"].start : package.spans["name"].end] == written
+
+
 def test_names_are_compared_as_the_index_does() -> None:
     assert normalise("Example.Pkg") == normalise("example__pkg") == normalise("example-.pkg") == "example-pkg"
 
