@@ -34,6 +34,8 @@ LEAVE_S = 20.0
 """How long other ranks may take to leave once the leader has, in order."""
 RANK = Path(__file__).resolve().parent / "rank.py"
 JOB = "job.json"
+STACKS_APART_S = 0.5
+"""They all write to one log, a few letters at a time: one rank has said where it is before the next is asked."""
 OF_THE_SUPERVISOR = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
@@ -117,6 +119,7 @@ def show_all_stacks_on_usr1(processes: Mapping[Rank, subprocess.Popen[bytes]]) -
         for process in list(processes.values()):
             if process.poll() is None:
                 process.send_signal(signal.SIGUSR1)
+                time.sleep(STACKS_APART_S)
 
     signal.signal(signal.SIGUSR1, forward)
 

@@ -157,7 +157,7 @@ def test_an_incomplete_checkpoint_is_refused(whole_run, tmp_path, monkeypatch, c
     broken = tmp_path / "step-2"
     broken.mkdir()
     (broken / WEIGHTS).write_bytes((whole_run / contract.CHECKPOINTS / "step-2" / WEIGHTS).read_bytes())
-    assert start(tmp_path / "run", monkeypatch, resume_from=str(broken)) == contract.EXIT_FAILED
+    assert start(tmp_path / "run", monkeypatch, resume_from=str(broken)) == contract.EXIT_BAD_CONFIG
     assert "not a complete checkpoint" in capsys.readouterr().err
 
 
