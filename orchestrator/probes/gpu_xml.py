@@ -1,26 +1,24 @@
 """`nvidia-smi -q -x`: the whole state as XML, of any version of its schema, whole or cut.
 
-Rule: the parser expands nothing and fetches nothing: a document that declares entities is refused at once. What stands
-before the place where a document breaks off is kept, and said to be part of one.
+Rule: a value is that of its own element, wherever tags are missing; what a break leaves out is unknown, not 0.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from xml.parsers import expat
 
 from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.gpu import GpuProcess
 from orchestrator.probes.gpu_csv import FAULTY, GpuRow, action_wanted
-from orchestrator.probes.gpu_trouble import ACTIONS, RESET, troubles_in
+from orchestrator.probes.gpu_trouble import ACTIONS, RESET, WAYS_OUT, troubles_in
 from orchestrator.probes.gpu_values import Form, NotAValue, fault_in, is_absent, value_of
-from orchestrator.probes.spans import Located, Piece, Span, Value, said_lines
+from orchestrator.probes.gpu_xml_document import Element, read_document
+from orchestrator.probes.spans import Located, Piece, Span, Value
 
-MAX_DEPTH = 32
-MAX_ELEMENTS = 200_000
 _SCHEMA = re.compile(r"nvsmi_device_v(?P<version>[0-9]{1,3})\.dtd")
 
 # Path below <gpu> -> (field of GpuRow, form). Of several that fill one field, the first that tells wins.
@@ -38,6 +36,9 @@ _PATHS: tuple[tuple[str, str, Form], ...] = (
     ("fb_memory_usage/used", "memory_used_mib", "mib"),
     ("fb_memory_usage/free", "memory_free_mib", "mib"),
     ("fb_memory_usage/reserved", "memory_reserved_mib", "mib"),
+    ("memory_usage/total", "memory_total_mib", "mib"),
+    ("memory_usage/used", "memory_used_mib", "mib"),
+    ("memory_usage/free", "memory_free_mib", "mib"),
     ("utilization/gpu_util", "utilization_percent", "percent"),
     ("utilization/memory_util", "memory_utilization_percent", "percent"),
     ("temperature/gpu_temp", "temperature_c", "celsius"),
@@ -95,172 +96,40 @@ class XmlReading(Located):
     findings: tuple[Finding, ...]
 
 
-@dataclass
-class _Element:
-    """One <gpu>, <mig_device> or <process_info>: its texts by path, where each stands, and the like of it inside."""
-
-    name: str
-    depth: int
-    texts: dict[str, Piece] = field(default_factory=dict)
-    inside: list[_Element] = field(default_factory=list)
-    whole: bool = False
-    bus: Piece | None = None
-
-
-_OWN = {"gpu", "mig_device", "process_info"}
-
-
 def read_gpu_xml(text: str) -> XmlReading:
-    begin, end = _bounds(text)
-    document = _Document(text, begin, end)
-    findings = document.parse() if begin < end else []
-    findings += troubles_in(
-        [*said_lines(text[:begin]), *(Piece(line.text, end + line.start) for line in said_lines(text[end:]))]
-    )
+    document = read_document(text)
+    findings = [*document.findings, *troubles_in(document.around)]
     values, spans = _Values(document.top.texts), {}
     top: dict[str, Any] = {}
-    for path, name in _TOP.items():
+    for path in _TOP:
         if path in values.texts:
-            top[name], spans[name] = values.text(path)
+            top[path], spans[path] = values.text(path)
     attached = values.filled((("attached_gpus", "attached_gpus", "whole"),))
+    top.update(attached[0])
+    spans.update(attached[1])
     gpus = [_gpu(element) for element in document.top.inside]
-    for gpu in gpus:
-        findings += _faults(gpu)
+    for gpu, element in zip(gpus, document.top.inside, strict=True):
+        findings += [*_faults(gpu), *_wishes(gpu, element.texts)]
     version = _SCHEMA.search(text[:1000])
     if version is not None:
         spans["schema_version"] = Span(version.start("version"), version.end("version"))
+    if (top.get("attached_gpus") or 0) > len(gpus) and not findings:
+        place = spans["attached_gpus"]
+        counted = {"attached": Value(top["attached_gpus"], place), "listed": Value(len(gpus), place)}
+        findings.append(finding_at(Piece(place.of(text), place.start), "gpus_missing", WAYS_OUT["no_devices"], counted))
     return XmlReading(
         schema_version=int(version["version"]) if version else None,
         driver_version=top.get("driver_version"),
         cuda_version=top.get("cuda_version"),
-        attached_gpus=attached[0].get("attached_gpus"),
+        attached_gpus=top.get("attached_gpus"),
         timestamp=top.get("timestamp"),
         gpus=tuple(gpus),
         findings=tuple(findings),
-        spans={**spans, **attached[1]},
+        spans=spans,
     )
 
 
-def _bounds(text: str) -> tuple[int, int]:
-    """Of the document: warnings may stand before and behind it."""
-    begin = next((place for mark in ("<?xml", "<nvidia_smi_log") if (place := text.find(mark)) >= 0), len(text))
-    end = text.find(_CLOSING, begin)
-    return begin, len(text) if end < 0 else end + len(_CLOSING)
-
-
-_CLOSING = "</nvidia_smi_log>"
-_TOP = {"timestamp": "timestamp", "driver_version": "driver_version", "cuda_version": "cuda_version"}
-
-
-class _Document:
-    """Expat's events, as elements whose texts know their places."""
-
-    def __init__(self, text: str, begin: int, end: int) -> None:
-        self.top = _Element("nvidia_smi_log", 0)
-        self._text = text
-        self._open: list[str] = []
-        self._owners = [self.top]
-        self._elements = 0
-        self._places = _Places(text[begin:end], begin)
-        self._content: tuple[int, bool] | None = None
-        """Where the innermost element's content begins, and whether it holds nothing but text so far."""
-
-    def parse(self) -> list[Finding]:
-        parser = expat.ParserCreate("utf-8")
-        parser.buffer_text = False
-        self._parser = parser
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.EntityDeclHandler = self._refuse_entity
-        parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
-        data = self._places.data
-        try:
-            parser.Parse(data, True)
-        except expat.ExpatError as error:
-            return [self._broken(error, len(data))]
-        except _RefusedError as refused:
-            place = self._places.character(parser.CurrentByteIndex)
-            return [self._at(place, refused.args[0])]
-        return []
-
-    def _broken(self, error: expat.ExpatError, size: int) -> Finding:
-        place = self._places.character(self._parser.ErrorByteIndex)
-        early = error.code in _AT_THE_END or self._parser.ErrorByteIndex >= size
-        return self._at(place, "truncated" if early else "not_well_formed")
-
-    def _at(self, place: int, kind: str) -> Finding:
-        """With the line that it happened on, or the last one that has words."""
-        begin = self._text.rfind("\n", 0, place) + 1
-        line = Piece(self._text[begin : self._text.find("\n", place) % (len(self._text) + 1)], begin).strip()
-        if not line.text:
-            kept = self._text[:begin].rstrip()
-            start = kept.rfind("\n") + 1
-            line = Piece(kept[start:], start).strip()
-        return finding_at(line, kind, _WAYS_OUT[kind])
-
-    def _refuse_entity(self, *_: object) -> None:
-        raise _RefusedError("entities_refused")
-
-    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
-        self._elements += 1
-        if len(self._open) >= MAX_DEPTH or self._elements > MAX_ELEMENTS:
-            raise _RefusedError("too_large")
-        self._open.append(name)
-        if name in _OWN:
-            element = _Element(name, len(self._open))
-            if "id" in attributes:
-                element.bus = self._attribute(attributes["id"])
-            self._owners[-1].inside.append(element)
-            self._owners.append(element)
-        self._content = (self._parser.CurrentByteIndex, True)
-
-    def _attribute(self, value: str) -> Piece | None:
-        start = self._places.character(self._parser.CurrentByteIndex)
-        place = self._text.find(value, start, start + 400)
-        return None if place < 0 or not value else Piece(value, place)
-
-    def _end(self, name: str) -> None:
-        owner = self._owners[-1]
-        if self._content is not None:
-            self._keep_text(owner)
-        self._content = None
-        if len(self._open) == owner.depth and owner is not self.top:
-            owner.whole = True
-            self._owners.pop()
-        self._open.pop()
-
-    def _keep_text(self, owner: _Element) -> None:
-        """The element held nothing but text: from the end of its tag to here."""
-        assert self._content is not None
-        tag = self._places.character(self._content[0])
-        begin = self._text.find(">", tag) + 1
-        piece = Piece(self._text[begin : self._places.character(self._parser.CurrentByteIndex)], begin).strip()
-        path = "/".join(self._open[max(owner.depth, 1) :])
-        if piece.text and path and "<" not in piece.text:
-            owner.texts.setdefault(path, piece)
-
-
-class _Places:
-    """Expat counts bytes, spans count characters."""
-
-    def __init__(self, body: str, begin: int) -> None:
-        self.data = body.encode("utf-8", "replace")
-        self._ascii = len(self.data) == len(body)
-        self._body = body
-        self._begin = begin
-        self._last = (0, 0)
-
-    def character(self, index: int) -> int:
-        if self._ascii:
-            return self._begin + index
-        byte, character = self._last if index >= self._last[0] else (0, 0)
-        character += len(self.data[byte:index].decode("utf-8", "ignore"))
-        self._last = (index, character)
-        return self._begin + character
-
-
-class _RefusedError(Exception):
-    """Its argument is the finding's kind."""
+_TOP = ("timestamp", "driver_version", "cuda_version")
 
 
 class _Values:
@@ -285,49 +154,80 @@ class _Values:
         return values, spans
 
 
-def _gpu(element: _Element) -> XmlGpu:
+def _gpu(element: Element) -> XmlGpu:
     reader = _Values(element.texts)
     values, spans = reader.filled(_PATHS)
     if element.bus is not None:
         values["bus"], spans["bus"] = element.bus.text, element.bus.span
-    for name, word in (("ecc_corrected", "_correctable"), ("ecc_uncorrected", "_uncorrectable")):
-        if values.get(name) is None and (errors := _ecc(element.texts, word)):
+    for name, pattern in (("ecc_corrected", _CORRECTABLE), ("ecc_uncorrected", _UNCORRECTABLE)):
+        if values.get(name) is None and (errors := _ecc(element, pattern)):
             values[name], spans[name] = errors
-    reasons, place = _throttle(element.texts)
+    reasons, place = _throttle(element)
     if reasons is not None and place is not None:
         values["throttle"], spans["throttle"] = reasons, place
-    faults = (piece for piece in element.texts.values() if fault_in(piece.text) not in (None, "Unknown Error"))
-    if (fault := next(faults, None)) is not None:
+    if (fault := _fault(element.texts)) is not None:
         values["error"], spans["error"] = fault.text, fault.span
     facts = {name: values.pop(name, None) for name in ("index", "name", "memory_total_mib", "memory_used_mib")}
     migs = tuple(_mig(inside) for inside in element.inside if inside.name == "mig_device" and inside.whole)
     listed = tuple(process for process in map(_process, element.inside) if process is not None)
     computing = tuple(process for process in listed if "C" in (process.type or "C"))
+    told = not element.closed.isdisjoint(_PROCESSES) and element.texts.keys().isdisjoint(_PROCESSES)
     return XmlGpu(
         **facts,
         **values,
-        processes=computing if element.whole or listed else None,
+        processes=computing if told or computing else None,
         mig_devices=migs,
         others=tuple(process for process in listed if process not in computing),
         spans=spans,
     )
 
 
-def _ecc(texts: Mapping[str, Piece], word: str) -> tuple[int, Span] | None:
-    """Since schema 12 they are counted by kind of memory."""
-    found = [piece for path, piece in texts.items() if path.startswith("ecc_errors/volatile/") and word in path]
+_PROCESSES = {"processes", "compute_processes"}
+"""With words in it (`N/A`), or cut, it does not say that there are none."""
+
+
+def _fault(texts: Mapping[str, Piece]) -> Piece | None:
+    """`Unknown Error` in one place is a sensor; wherever a number belongs it is the GPU."""
+    faults = [(piece, words) for piece in texts.values() if (words := fault_in(piece.text))]
+    certain = next((piece for piece, words in faults if words != "Unknown Error"), None)
+    if certain is not None:
+        return certain
+    numbers = [texts[path].text for path, _, form in _PATHS if form not in ("text", "switch") and path in texts]
+    unknown = [text for text in numbers if fault_in(text)]
+    return faults[0][0] if len(unknown) > 2 and len(unknown) == len(numbers) else None
+
+
+_CORRECTABLE = re.compile(r"ecc_errors/volatile/[a-z0-9]+_correctable")
+_UNCORRECTABLE = re.compile(r"ecc_errors/volatile/[a-z0-9]+_uncorrectable(?:_[a-z]+)?")
+
+
+def _ecc(element: Element, pattern: re.Pattern[str]) -> tuple[int, Span] | None:
+    """Since schema 12 they are counted by kind of memory. Of a list that was cut the sum is not known."""
+    if "ecc_errors/volatile" not in element.closed:
+        return None
+    found = [piece for path, piece in element.texts.items() if pattern.fullmatch(path)]
     counts = [piece for piece in found if re.fullmatch("[0-9]{1,12}", piece.text)]
     if not counts:
         return None
     return sum(int(piece.text) for piece in counts), Span(counts[0].start, counts[-1].span.end)
 
 
-def _throttle(texts: Mapping[str, Piece]) -> tuple[tuple[str, ...] | None, Span | None]:
-    found = [(match["reason"], piece) for path, piece in texts.items() if (match := _REASONS.fullmatch(path))]
+def _throttle(element: Element) -> tuple[tuple[str, ...] | None, Span | None]:
+    if element.closed.isdisjoint(("clocks_throttle_reasons", "clocks_event_reasons")):
+        return None, None
+    found = [
+        (match["reason"], piece)
+        for path, piece in element.texts.items()
+        if (match := _REASONS.fullmatch(path)) and piece.text in ("Active", "Not Active")
+    ]
     if not found:
         return None, None
-    active = tuple(reason for reason, piece in found if piece.text == "Active")
+    active = tuple(_REASON_NAMES.get(reason, reason) for reason, piece in found if piece.text == "Active")
     return active, Span(found[0][1].start, found[-1][1].span.end)
+
+
+_REASON_NAMES = {"display_clocks_setting": "display_clock_setting"}
+"""Later spellings of what older drivers call otherwise."""
 
 
 _MIG_PATHS: tuple[tuple[str, str, Form], ...] = (
@@ -340,7 +240,7 @@ _MIG_PATHS: tuple[tuple[str, str, Form], ...] = (
 )
 
 
-def _mig(element: _Element) -> MigDevice:
+def _mig(element: Element) -> MigDevice:
     values, spans = _Values(element.texts).filled(_MIG_PATHS)
     for name in ("index", "gpu_instance", "compute_instance"):
         values.setdefault(name, None)
@@ -355,7 +255,7 @@ _PROCESS_PATHS: tuple[tuple[str, str, Form], ...] = (
 )
 
 
-def _process(element: _Element) -> XmlProcess | None:
+def _process(element: Element) -> XmlProcess | None:
     values, spans = _Values(element.texts).filled(_PROCESS_PATHS)
     if element.name != "process_info" or not element.whole or values.get("pid") is None:
         return None
@@ -371,28 +271,26 @@ def _process(element: _Element) -> XmlProcess | None:
 def _faults(gpu: XmlGpu) -> list[Finding]:
     if gpu.error is None:
         return [action_wanted(gpu.recovery_action, gpu.spans)] if gpu.recovery_action in ACTIONS else []
-    about = {"bus": Value(gpu.bus, gpu.spans["bus"])} if "bus" in gpu.spans else {}
+    about = {"bus": Value(gpu.bus, gpu.spans["bus"])} if gpu.bus is not None else {}
     return [finding_at(Piece(gpu.error, gpu.spans["error"].start), FAULTY, RESET, about)]
 
 
+_WISHES = {
+    "remapped_rows/remapped_row_failure": (FAULTY, "its memory cannot be repaired any more: have the GPU replaced"),
+    "gpu_reset_status/reset_required": (FAULTY, RESET),
+    "gpu_reset_status/drain_and_reset_recommended": (FAULTY, RESET),
+    "remapped_rows/remapped_row_pending": ("memory_repair_pending", RESET),
+    "retired_pages/pending_retirement": ("memory_repair_pending", RESET),
+    "retired_pages/pending_blacklist": ("memory_repair_pending", RESET),
+}
+
+
+def _wishes(gpu: XmlGpu, texts: Mapping[str, Piece]) -> list[Finding]:
+    """What the driver answers Yes to."""
+    about = {"bus": Value(gpu.bus, gpu.spans["bus"])} if gpu.bus is not None else {}
+    said = [(texts[path], kind, way_out) for path, (kind, way_out) in _WISHES.items() if path in texts]
+    return [finding_at(piece, kind, way_out, about) for piece, kind, way_out in said if piece.text == "Yes"][:1]
+
+
 def _unescaped(text: str) -> str:
-    for escaped, plain in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&apos;", "'"), ("&amp;", "&")):
-        text = text.replace(escaped, plain)
-    return text
-
-
-_AT_THE_END = {
-    expat.errors.codes[name]
-    for name in (
-        expat.errors.XML_ERROR_NO_ELEMENTS,
-        expat.errors.XML_ERROR_UNCLOSED_TOKEN,
-        expat.errors.XML_ERROR_PARTIAL_CHAR,
-        expat.errors.XML_ERROR_UNCLOSED_CDATA_SECTION,
-    )
-}
-_WAYS_OUT = {
-    "truncated": "ask again, with more time: what is missing here is unknown, not 0",
-    "not_well_formed": "look at the line: something else was written into the XML",
-    "entities_refused": "nvidia-smi declares no entities: find out where this document comes from",
-    "too_large": "nvidia-smi nests less and says less: find out where this document comes from",
-}
+    return html.unescape(text) if "&" in text else text

@@ -149,6 +149,7 @@ def _numbers(text: str) -> Iterator[float]:
     for hours, minutes, seconds in _CLOCK.findall(text[:4000]):
         yield int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
     total = 0.0
+    in_xml: set[float] = {0.0}
     for found in _NUMBER.findall(text[:4000]):
         plain = re.sub("[,_]", "", found).rstrip(".")
         for spelled in {found.rstrip(",._"), plain, *re.split("[,._]", found)}:
@@ -158,7 +159,10 @@ def _numbers(text: str) -> Iterator[float]:
                 continue
         number = float(plain) if plain.count(".") < 2 else 0.0
         total += number if number < ABSURD else 0.0
+        if "</" in text and len(in_xml) < 256:
+            in_xml |= {number + other for other in in_xml}
     yield total
+    yield from in_xml  # the parts of a sum stand between other elements
 
 
 def _bare(text: str) -> str:

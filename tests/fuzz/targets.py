@@ -15,7 +15,7 @@ MORE: tuple[Target, ...] = ()
 _OWN: dict[str, set[str]] = {
     "smi-csv": {"code", "values", "columns"},
     "smi-apps": {"code"},
-    "smi-xml": {"code"},
+    "smi-xml": {"code", "listed"},
     "nvml": {"code", "count"},
     "ssh": {"times"},
     "pct": {"times"},
