@@ -12,7 +12,7 @@ from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
 from orchestrator.ledger.runspec import parse_settings
-from orchestrator.operations.launch import LaunchRequest, launch, parse_condition
+from orchestrator.operations.launch import LaunchRequest, Seeding, launch, parse_condition
 from orchestrator.reports.launch import LaunchReport, render_started, render_waited
 
 
@@ -22,6 +22,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         wait=parse_condition(arguments.wait) if arguments.wait else None,
         timeout_s=arguments.timeout,
         resume=arguments.resume,
+        seed=_seeding(arguments),
     )
     if arguments.timeout is not None and request.wait is None:
         raise UsageError("--timeout says how long to wait, but there is no --wait", way_out="orch launch --wait end")
@@ -79,3 +80,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if code == 0:
         output.next_step("orch pull" if all(ended) else "orch status   (or: orch logs -f)")
     return code
+
+
+def _seeding(arguments: argparse.Namespace) -> Seeding | None:
+    """Raises UsageError."""
+    if arguments.seed is not None:
+        return Seeding(arguments.seed, arguments.replace, arguments.force)
+    if arguments.replace or arguments.force:
+        raise UsageError("--replace and --force go with --seed", way_out="orch launch --seed last-good --replace")
+    return None

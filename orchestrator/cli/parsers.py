@@ -92,6 +92,13 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     launch.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="payload setting; one each"
     )
+    launch.add_argument(
+        "--seed", metavar="NAME|last-good", help="make the compile cache from this snapshot first, if it fits"
+    )
+    launch.add_argument(
+        "--replace", action="store_true", help="with --seed: keep the cache that is there as a snapshot"
+    )
+    launch.add_argument("--force", action="store_true", help="with --seed: also where no look-up can hit")
     launch.add_argument("--attach", action="store_true", help="attach to the session once started")
 
     status = command("status", "what runs, how it goes, how the last run ended")
@@ -160,6 +167,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     reset.add_argument(
         "--seed", metavar="NAME|last-good", help="with --clear-cache: make the cache anew from this snapshot"
     )
+    reset.add_argument("--force", action="store_true", help="with --seed: also where no look-up can hit")
     reset.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     reset.add_argument("--yes", action="store_true", help="do not ask")
     as_json(reset)
@@ -203,7 +211,9 @@ def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
     seed = verb("seed", "make the live cache from a snapshot; refused where its entries cannot be found again")
     seed.add_argument("name", metavar="NAME|last-good", help="or the beginning of a name")
     seed.add_argument("--replace", action="store_true", help="keep what is there as a snapshot first")
-    seed.add_argument("--force", action="store_true", help="also where torch, triton, CUDA, Python or GPUs differ")
+    seed.add_argument(
+        "--force", action="store_true", help="also where no look-up can hit: torch, triton, CUDA, Python or GPUs differ"
+    )
     clear = verb("clear", "set the live cache aside as a snapshot; refused while a run is live")
     drop = verb("drop", "remove a snapshot, or the oldest ones")
     drop.add_argument("name", nargs="?", metavar="NAME")

@@ -70,7 +70,9 @@ def _request(arguments: argparse.Namespace) -> ResetRequest:
         )
     if arguments.seed is not None and not arguments.clear_cache:
         raise UsageError("--seed goes with --clear-cache", way_out="orch reset --clear-cache --seed last-good")
-    return ResetRequest(arguments.kill_gpus, arguments.clear_cache, arguments.seed)
+    if arguments.force and arguments.seed is None:
+        raise UsageError("--force goes with --seed", way_out="orch reset --clear-cache --seed last-good --force")
+    return ResetRequest(arguments.kill_gpus, arguments.clear_cache, arguments.seed, arguments.force)
 
 
 async def _confirm(plan: ResetPlan, arguments: argparse.Namespace, output: Output) -> bool:
@@ -131,5 +133,5 @@ def next_step(arguments: argparse.Namespace) -> str:
     parts = [word for word, wanted in (("--kill-gpus", arguments.kill_gpus), ("--clear-cache", arguments.clear_cache))
              if wanted]  # fmt: skip
     if arguments.seed is not None:
-        parts += ["--seed", arguments.seed]
+        parts += ["--seed", arguments.seed, *(["--force"] if arguments.force else [])]
     return " ".join(["orch reset", *arguments.targets, *parts])

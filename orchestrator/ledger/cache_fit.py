@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from orchestrator.probes.cache_census import Devices
 from orchestrator.probes.values import as_mapping, as_str
 
-HARD = ("torch", "torch_build", "cuda", "triton", "triton_build", "python", "gpus")
+HARD = ("torch", "torch_build", "cuda", "triton", "triton_build", "python", "gpus", "capability")
 SOFT = ("code", "settings", "command", "driver", "gpu_count")
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.errors import BusyError, PreflightError, UsageError
+from orchestrator.errors import PreflightError, UsageError
 from orchestrator.inventory.model import Target
-from orchestrator.ledger.cache_fit import Fit, Maker, judge, parse_maker
 from orchestrator.ledger.snapshots import (
     LAST_GOOD,
     Seed,
@@ -20,12 +19,10 @@ from orchestrator.ledger.snapshots import (
 )
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.identity import ask_identity
+from orchestrator.operations.seeding import COPY_LIMIT_S, make_seed, plan_seed, require_fit, said
 from orchestrator.operations.session import agent_and_config, agent_session, take_lease, who_asks
 from orchestrator.reports.cache import ClearedReport, SavedReport, SeededReport, VerifyReport
 from orchestrator.transport.tracing import Trace
-
-COPY_LIMIT_S = 3600.0
-"""A large cache is copied and hashed."""
 
 
 async def save_cache(target: Target, name: str, *, trace: Trace | None = None) -> SavedReport:
@@ -49,7 +46,7 @@ async def save_cache(target: Target, name: str, *, trace: Trace | None = None) -
                 timeout_s=COPY_LIMIT_S,
             )
         except AgentOpError as error:
-            raise _said(error, target) from error
+            raise said(error, target) from error
     told = reply.header
     return SavedReport(
         target.name, target.label, told["snapshot"], told["bytes"], told["files"], told["linked"], tuple(told["odd"])
@@ -70,7 +67,7 @@ async def clear_cache(target: Target, *, trace: Trace | None = None) -> ClearedR
                 timeout_s=COPY_LIMIT_S,
             )
         except AgentOpError as error:
-            raise _said(error, target) from error
+            raise said(error, target) from error
     told = reply.header
     return ClearedReport(
         target.name,
@@ -92,45 +89,10 @@ async def seed_cache(
     was."""
     async with agent_and_config(target, trace) as (session, config):
         await take_lease(session, target)
-        found = await list_of(session, target)
-        runs = (await session.request("list_runs", base=target.base)).header["runs"]
-        seed = choose_seed(wanted, found, runs)
-        identity = None
-        if target.payload is not None:
-            identity = (await ask_identity(session, target, target.payload, config)).get("identity")
-        now = parse_maker((await session.request("cache_maker", identity=identity)).header["maker"])
-        fit = _fit(found, seed.name, runs, now)
-        if fit.hard and not force:
-            raise PreflightError(
-                f"snapshot {seed.name} does not fit {target.name}: not all look-ups can hit; nothing was changed",
-                evidence="\n".join(f"{one.field}: {one.kept} in the snapshot, {one.now} now" for one in fit.hard),
-                way_out=f"orch cache list\norch cache seed {seed.name} --force     to seed it all the same",
-            )
-        try:
-            reply = await session.request(
-                "cache_seed",
-                base=target.base,
-                name=seed.name,
-                folders=folders_of(target),
-                replace=replace,
-                who=who_asks(),
-                timeout_s=COPY_LIMIT_S,
-            )
-        except AgentOpError as error:
-            raise _said(error, target, seed.name) from error
-    told = reply.header
-    return SeededReport(
-        target.name, target.label, seed.name, seed.why, told["bytes"], told["files"], told["aside"], fit
-    )
-
-
-def _fit(found: Snapshots, name: str, runs: Sequence[object], now: Maker | None) -> Fit:
-    kept = {snapshot.name: snapshot for snapshot in found.kept}
-    try:
-        needed = kept[choose_seed(LAST_GOOD, found, runs).name].devices
-    except UsageError:
-        needed = None
-    return judge(kept[name].made_by, kept[name].devices, now, needed)
+        plan = await plan_seed(session, target, wanted, config)
+        if not force:
+            require_fit(target, plan, f"orch cache seed {plan.seed.name} --force")
+        return await make_seed(session, target, plan, replace=replace)
 
 
 async def verify_snapshots(target: Target, wanted: Sequence[str], *, trace: Trace | None = None) -> VerifyReport:
@@ -204,19 +166,3 @@ async def _require_dispensable(session: AgentSession, target: Target, found: Sna
 
 async def list_of(session: AgentSession, target: Target) -> Snapshots:
     return parse_snapshots((await session.request("list_snapshots", base=target.base)).header)
-
-
-def _said(error: AgentOpError, target: Target, name: str = "NAME") -> Exception:
-    """With the way out that fits."""
-    if error.kind == "not_empty":
-        way_out = f"orch cache seed {name} --replace     keeps what is there as a snapshot first"
-        return PreflightError(error.what, evidence="nothing was changed", way_out=way_out)
-    if error.kind == "damaged":
-        return PreflightError(error.what, evidence="nothing was changed", way_out="orch cache verify\norch cache list")
-    if error.kind == "busy":
-        return BusyError(error.what, evidence=error.evidence, way_out="orch status\norch stop     to end a run")
-    if error.kind == "conflict":
-        return PreflightError(error.what, way_out="orch cache list\norch cache save ANOTHER-NAME")
-    if error.kind == "bad_request":
-        return UsageError(error.what, way_out="orch cache save NAME     letters, digits, dots, dashes, underscores")
-    return error

@@ -37,14 +37,21 @@ async def identity_now(target: Target, *, trace: Trace | None = None) -> Identit
 
 
 async def ask_identity(
-    session: AgentSession, target: Target, payload: Payload, config: Awaitable[dict[str, str] | None]
+    session: AgentSession,
+    target: Target,
+    payload: Payload,
+    config: Awaitable[dict[str, str] | None] | None,
+    settings: Mapping[str, object] | None = None,
 ) -> Mapping[str, Any]:
-    """As a launch without `--set` would begin."""
+    """As a launch with these settings on top of the inventory's would begin. config: what the host says of the
+    container; None: nobody asked it."""
     environment, problem = await environment_for_launch(session, target, payload)
-    spec = build_run_spec(target, payload, run_id="", settings={}, resume_from=None, who=who_asks(), now_s=0.0)
+    spec = build_run_spec(
+        target, payload, run_id="", settings=settings or {}, resume_from=None, who=who_asks(), now_s=0.0
+    )
     if environment is not None:
         spec[KEY] = environment.record()
-    container = await asyncio.shield(asyncio.ensure_future(config))
+    container = None if config is None else await asyncio.shield(asyncio.ensure_future(config))
     reply = await session.request(
         "fingerprint_now",
         base=target.base,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,12 +28,14 @@ from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_i
 from orchestrator.operations.checkpoints import find_checkpoint
 from orchestrator.operations.environment_check import environment_notes
 from orchestrator.operations.run_environment import environment_for_launch
+from orchestrator.operations.seeding import NotEmptyError, make_seed, plan_seed, require_fit
 from orchestrator.operations.session import agent_and_config, release_lease, require_payload, take_lease, who_asks
 from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.log import find_traceback
 from orchestrator.probes.preflight import Preflight, Problem, find_problems, notes, parse_preflight
 from orchestrator.probes.throughput import merge, read_tail
 from orchestrator.probes.training import how_it_ended, parse_exit, parse_status
+from orchestrator.reports.cache import SeededReport
 from orchestrator.reports.launch import LaunchReport
 from orchestrator.transport.tracing import Trace
 
@@ -53,12 +55,24 @@ class WaitCondition:
 
 
 @dataclass(frozen=True)
+class Seeding:
+    wanted: str
+    """A snapshot's name, its beginning, or last-good."""
+    replace: bool = False
+    """Keep what is in the cache as a snapshot first."""
+    force: bool = False
+    """Also where no look-up can hit."""
+
+
+@dataclass(frozen=True)
 class LaunchRequest:
     settings: Mapping[str, object] = field(default_factory=dict)
     wait: WaitCondition | None = None
     timeout_s: float | None = None
     resume: str | None = None
     """None: start afresh; `last`, RUN or RUN:STEP."""
+    seed: Seeding | None = None
+    """Make the compile cache from a snapshot first."""
 
 
 def parse_condition(text: str) -> WaitCondition:
@@ -90,10 +104,11 @@ async def launch(
         facts, observed = await _preflight(session, target, payload, problem)
         observed["container"] = await config
         doubts = await environment_notes(session, target, payload, environment)
+        seeded = await _seed(session, target, request, config) if request.seed else None
         if on_starting:
             on_starting()
         report = await _start(session, target, payload, environment, facts, observed, request)
-        report = replace(report, notes=(*report.notes, *doubts))
+        report = replace(report, notes=(*report.notes, *doubts), seeded=seeded)
         # Whoever waits for the end must not keep others from `orch stop`.
         await release_lease(session, target)
         if on_started:
@@ -104,6 +119,26 @@ async def launch(
             raise_if_failed(target, report.run_id, report.ended, report.log_tail)
             report = replace(report, waited="end")
     return report
+
+
+async def _seed(
+    session: AgentSession, target: Target, request: LaunchRequest, config: Awaitable[dict[str, str] | None]
+) -> SeededReport:
+    """A cache that was made from this very snapshot is used as it is, with what was compiled since.
+
+    Raises UsageError, PreflightError, BusyError; then the cache is as it was, and nothing is started."""
+    assert request.seed is not None
+    plan = await plan_seed(session, target, request.seed.wanted, config, request.settings)
+    name, command = plan.seed.name, f"orch launch {target.name} --seed"
+    if not request.seed.force:
+        require_fit(target, plan, f"{command} {name} --force")
+    try:
+        return await make_seed(session, target, plan, replace=request.seed.replace, command=command)
+    except NotEmptyError:
+        if plan.live_from != name:
+            raise
+    about = "used as it is: the cache was made from it already"
+    return SeededReport(target.name, target.label, name, about, None, None, None, plan.fit)
 
 
 async def _preflight(

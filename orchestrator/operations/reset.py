@@ -16,9 +16,10 @@ from orchestrator.errors import BusyError, PreflightError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import parse_run_record
 from orchestrator.ledger.runspec import cache_folders
-from orchestrator.ledger.snapshots import Seed, choose_seed, parse_snapshots
+from orchestrator.ledger.snapshots import parse_snapshots
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.reset_look import MEMORY_WAIT_S, Look, look, verify
+from orchestrator.operations.seeding import COPY_LIMIT_S, SeedPlan, plan_seed, require_fit
 from orchestrator.operations.session import agent_sessions, take_lease, who_asks
 from orchestrator.operations.stop import DEFAULT_TIMEOUT_S
 from orchestrator.probes.compile_cache import CompileCache, parse_cache_stats
@@ -29,8 +30,6 @@ from orchestrator.transport.tracing import Trace
 STRAY_WAIT_S = 10.0
 """Between TERM and KILL for what no run is responsible for any more."""
 KILL_WAIT_S = 10.0
-COPY_LIMIT_S = 3600.0
-"""A cache on another file system is copied, and a large one is hashed."""
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -41,6 +40,8 @@ class ResetRequest:
     clear_cache: bool
     seed: str | None = None
     """A snapshot's name, or last-good; only with clear_cache."""
+    force: bool = False
+    """Seed also where no look-up can hit."""
 
 
 async def reset(
@@ -99,7 +100,9 @@ async def _plan(session: AgentSession, target: Target, request: ResetRequest, se
     if request.kill_gpus:
         step = await _step(session, target) if live_run else None
         kill = plan_kill(target.container_id, parse_leftovers(seen.leftovers, step), seen.processes, seen.apps or ())
-    cache, unfinished, seed = await _plan_cache(session, target, request) if request.clear_cache else (None, (), None)
+    cache, unfinished, seeding = (
+        await _plan_cache(session, target, request) if request.clear_cache else (None, (), None)
+    )
     return ResetPlan(
         target=target.name,
         label=target.label,
@@ -109,7 +112,8 @@ async def _plan(session: AgentSession, target: Target, request: ResetRequest, se
         cache=cache,
         cache_unfinished=unfinished,
         snapshots_folder=f"{target.base}/caches/snapshots",
-        seed=seed,
+        seed=seeding.seed if seeding else None,
+        seed_fit=seeding.fit if seeding else None,
         stop_timeout_s=target.payload.stop_timeout_s if target.payload else DEFAULT_TIMEOUT_S,
     )
 
@@ -121,27 +125,29 @@ async def _step(session: AgentSession, target: Target) -> int | None:
 
 async def _plan_cache(
     session: AgentSession, target: Target, request: ResetRequest
-) -> tuple[CompileCache | None, tuple[str, ...], Seed | None]:
+) -> tuple[CompileCache | None, tuple[str, ...], SeedPlan | None]:
     stats, listed = await asyncio.gather(
         session.request("cache_stats", folders=cache_folders(target, target.payload)),
         session.request("list_snapshots", base=target.base),
     )
     found = parse_snapshots(listed.header)
-    seed = None
+    seeding = None
     if request.seed is not None:
-        runs = await session.request("list_runs", base=target.base)
-        seed = choose_seed(request.seed, found, runs.header["runs"])
-        checked = await session.request("snapshot_verify", base=target.base, name=seed.name, timeout_s=COPY_LIMIT_S)
+        seeding = await plan_seed(session, target, request.seed)
+        name = seeding.seed.name
+        if not request.force:
+            require_fit(target, seeding, f"orch reset --clear-cache --seed {name} --force")
+        checked = await session.request("snapshot_verify", base=target.base, name=name, timeout_s=COPY_LIMIT_S)
         if checked.header["damaged"]:
             raise PreflightError(
-                f"snapshot {seed.name} of {target.name} is damaged; nothing was changed",
+                f"snapshot {name} of {target.name} is damaged; nothing was changed",
                 evidence="\n".join(checked.header["damaged"][:20]),
                 way_out="orch reset --clear-cache --seed NAME     with another snapshot",
             )
     # Before anything is ended: what cannot be cleared or seeded must not cost a run.
-    name = seed.name if seed is not None else None
-    await session.request("cache_check", base=target.base, folders=folders_of(target), seed=name)
-    return parse_cache_stats(stats.header), found.unfinished, seed
+    wanted = seeding.seed.name if seeding is not None else None
+    await session.request("cache_check", base=target.base, folders=folders_of(target), seed=wanted)
+    return parse_cache_stats(stats.header), found.unfinished, seeding
 
 
 async def _kill(

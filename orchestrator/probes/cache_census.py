@@ -96,6 +96,8 @@ class Census:
     seeded_at: float | None
     against: tuple[Against, ...]
     counted_at: float | None
+    seeding: str | None = None
+    """The snapshot of a seeding that was cut short; the live caches are what it left."""
 
     @property
     def bytes(self) -> int:
@@ -142,6 +144,7 @@ def parse_census(answer: Mapping[str, object]) -> Census:
         seeded_at=as_float(seeded.get("at")),
         against=tuple(_against(name, as_mapping(raw)) for name, raw in as_mapping(answer.get("against")).items()),
         counted_at=as_float(answer.get("counted_at")),
+        seeding=as_str(as_mapping(answer.get("seeding")).get("snapshot")),
     )
 
 

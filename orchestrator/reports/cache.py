@@ -68,6 +68,10 @@ def render_cache(report: CacheReport) -> str:
         lines.append("  graphs by device: " + devices_text(census.devices))
     if census.newest_at is not None:
         lines.append(f"  written: {_ago(census, census.oldest_at)} to {_ago(census, census.newest_at)}")
+    if census.seeding is not None:
+        lines.append(
+            f"  a seeding from {one_line(census.seeding)} was cut short: the next launch or cache command finishes it"
+        )
     lines += _since_launch(census)
     lines += [_against_line(census, row) for row in census.against]
     lines += _last_good_lines(report)
@@ -229,25 +233,34 @@ class SeededReport:
     label: str
     snapshot: str
     why: str
-    bytes: int
-    files: int
+    bytes: int | None
+    """None, as `files`: nothing was copied, because the cache was made from it before."""
+    files: int | None
     aside: str | None
     """The snapshot that holds what was there before."""
     fit: Fit
 
 
-def render_seeded(report: SeededReport) -> str:
-    about = f"{bytes_text(report.bytes)}, {report.files} files, each compared"
-    lines = [f"{report.target}: the cache is made from snapshot {report.snapshot}: {about}"]
+def render_seeded(report: SeededReport, *, brief: bool = False) -> str:
+    """brief: within what names the target already."""
+    about = f": {bytes_text(report.bytes)}, {report.files} files, each compared" if report.files is not None else ""
+    title = "" if brief else f"{report.target}: the "
+    lines = [f"{title}cache is made from snapshot {report.snapshot}{about}"]
     if report.why != "named":
         lines.append(f"  {one_line(report.why)}")
     if report.aside is not None:
         lines.append(f"  what was there is kept as snapshot {report.aside}")
-    for title, rows in (("DIFFERS, seeded by force", report.fit.hard), ("differs, judged by hits", report.fit.soft)):
+    return "\n".join([*lines, *fit_lines(report.fit)])
+
+
+def fit_lines(fit: Fit) -> list[str]:
+    """Indented. None where all that is compared is the same."""
+    lines = []
+    for title, rows in (("DIFFERS, seeded by force", fit.hard), ("differs, judged by hits", fit.soft)):
         lines += [f"  {title}: {row.field}: {one_line(row.kept)} in it, {one_line(row.now)} now" for row in rows]
-    if report.fit.unknown:
-        lines.append("  could not be compared: " + ", ".join(report.fit.unknown))
-    return "\n".join(lines)
+    if fit.unknown:
+        lines.append("  could not be compared: " + ", ".join(fit.unknown))
+    return lines
 
 
 def done_record(what: str, report: SavedReport | VerifyReport | ClearedReport | SeededReport) -> dict[str, Any]:

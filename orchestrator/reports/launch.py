@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.ledger.run_environment import RunEnvironment, short_environment
 from orchestrator.probes.training import parse_status
+from orchestrator.reports.cache import SeededReport, render_seeded
 from orchestrator.reports.status import result_lines
 from orchestrator.reports.table import short
 from orchestrator.reports.training import render_training
@@ -34,6 +35,8 @@ class LaunchReport:
     """False: the run ended well, and before that."""
     status: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
+    seeded: SeededReport | None = None
+    """None: the compile cache was left as it was."""
 
 
 def render_started(report: LaunchReport) -> str:
@@ -43,6 +46,8 @@ def render_started(report: LaunchReport) -> str:
         lines.append(f"  environment {short_environment(report.environment.id)} ({report.environment.purpose})")
     if report.resume_from:
         lines.append(f"  goes on from {report.resume_from}")
+    if report.seeded:
+        lines += [f"  {line}" for line in render_seeded(report.seeded, brief=True).splitlines()]
     if report.session:
         lines.append(f"  session {report.session}: orch attach")
     lines += [f"  note: {note}" for note in report.notes]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.ledger.cache_fit import Fit
 from orchestrator.ledger.snapshots import Seed
 from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.gpu_processes import GpuVerdict
 from orchestrator.probes.kill_plan import Choice, KillPlan
+from orchestrator.reports.cache import fit_lines
 from orchestrator.reports.table import DASH, bytes_text, render_rows
 
 SCHEMA = "orch.reset/1"
@@ -32,6 +34,8 @@ class ResetPlan:
     snapshots_folder: str
     seed: Seed | None
     stop_timeout_s: float
+    seed_fit: Fit | None = None
+    """Of the seed, where there is one."""
 
     @property
     def empty(self) -> bool:
@@ -159,6 +163,7 @@ def _cache_lines(plan: ResetPlan, cache: CompileCache) -> list[str]:
         lines.append(f"    finishes a clear that was cut short: {', '.join(plan.cache_unfinished)}")
     if plan.seed is not None:
         lines += [f"  seed it from snapshot {plan.seed.name}", f"    {plan.seed.why}"]
+        lines += [f"  {line}" for line in fit_lines(plan.seed_fit)] if plan.seed_fit is not None else []
     return lines
 
 

@@ -270,7 +270,7 @@ def record_run(place, run_id, at, torch, gpu="NVIDIA H200"):
         "packages": {"torch": torch, "triton": "3.6.0"},
         "builds": {"torch": "t" * 16, "triton": "r" * 16},
         "python": {"version": "3.12.3"},
-        "gpus": [{"index": 0, "name": gpu}, {"index": 1, "name": gpu}],
+        "gpus": [{"index": 0, "name": gpu, "capability": "9.0"}, {"index": 1, "name": gpu, "capability": "9.0"}],
         "release": {"tree_hash": "c" * 64},
         "driver": {"version": "580.65"},
         "spec": {"settings": {"lr": 1}, "argv": ["python", "train.py"]},
@@ -298,7 +298,10 @@ def test_a_snapshot_says_what_its_entries_were_made_with(cached):
         "triton_build": "r" * 16,
         "python": "3.12",
         "gpus": ["NVIDIA H200"],
+        "capability": ["sm_90"],
     }
+    older = dict(old, gpus=[{"name": "NVIDIA H200", "capability": None}])
+    assert cache_makers.maker(older)["hard"]["capability"] is None
     assert (
         manifest["made_by"][0]["soft"]["gpu_count"] == 2 and cache_makers.maker(old)["hard"]["torch"] == "2.11.0+cu130"
     )

@@ -91,6 +91,33 @@ def test_it_is_saved_verified_and_dropped(place: CachePlace) -> None:
     assert place.orch("cache", "drop").returncode == 2 == place.orch("cache", "drop", "x", "--keep", "1").returncode
 
 
+@pytest.mark.parametrize("either_lab", [pytest.param("embedded_lab", marks=pytest.mark.lab)], indirect=True)
+def test_a_launch_seeds_first_or_starts_nothing(place: CachePlace) -> None:
+    place.train(3)
+    place.ok("cache", "save", "nightly")
+    place.ok("cache", "clear")
+    manifest = f"{place.base}/caches/snapshots/nightly/manifest.json"
+    place.inside("sed", "-i", 's/"python": *"3/"python": "2/', manifest)
+    runs = len(json.loads(place.ok("runs", "--json"))["runs"])
+    for words in (("launch", "--seed", "nightly"), ("reset", "--clear-cache", "--seed", "nightly", "--yes")):
+        refused = place.orch(*words)
+        assert refused.returncode == 10 and b"python: 2." in refused.stderr and b"--force" in refused.stderr
+    assert place.orch("launch", "--seed", "no-such").returncode == 2 == place.orch("launch", "--replace").returncode
+    assert place.record("show")["cache"]["files"] == 0
+    assert len(json.loads(place.ok("runs", "--json"))["runs"]) == runs
+    text = place.ok("launch", "--seed", "nightly", "--force", "--wait", "end")
+    assert "cache is made from snapshot nightly: " in text and "DIFFERS, seeded by force: python: 2." in text
+    place.inside("sed", "-i", 's/"python": *"2/"python": "3/', manifest)
+    again = place.ok("launch", "--seed", "nightly", "--wait", "end")
+    assert "the cache was made from it already" in again and "ended well" in again
+    place.ok("cache", "save", "later")
+    full = place.orch("launch", "--seed", "later")
+    assert full.returncode == 10 and b"orch launch ct200 --seed later --replace" in full.stderr, said(full)
+    assert "is kept as snapshot 2" in place.ok("launch", "--seed", "later", "--replace", "--wait", "end")
+    row = place.record("show")["cache"]["against"][0]
+    assert (row["snapshot"], row["gone"], row["new"]) == ("later", 0, 0)
+
+
 def test_it_is_seeded_only_where_it_fits(place: CachePlace) -> None:
     place.train(3)
     place.ok("cache", "save", "nightly")

@@ -15,6 +15,7 @@ SAME: dict[str, object] = {
     "triton_build": "bb",
     "python": "3.12",
     "gpus": ["NVIDIA H200"],
+    "capability": ["sm_90"],
 }
 SOFT: dict[str, object] = {"code": "c" * 64, "settings": {"lr": 1}, "driver": "580.65"}
 

@@ -50,6 +50,12 @@ def report(found: Census, good: LastGood = GOOD) -> CacheReport:
     return CacheReport("ct200", "ct200 (container 200 on gpu-box)", found, good)
 
 
+def test_a_cut_seeding_is_told() -> None:
+    text = render_cache(report(census(seeding={"snapshot": "nightly", "targets": {}})))
+    assert "a seeding from nightly was cut short: the next launch or cache command finishes it" in text
+    assert "cut short" not in render_cache(report(census(seeding=None)))
+
+
 def test_a_cache_that_one_kernel_warmed_is_nothing_beside_the_last_good_one() -> None:
     text = render_cache(report(census()))
     assert "925 kB, 6 compiled graphs, 30 files: 0.3 % of the last good run's 353 MB" in text

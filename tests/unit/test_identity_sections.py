@@ -372,6 +372,16 @@ def test_gpus_are_told_as_far_as_the_driver_knows_them(tmp_path: Path, monkeypat
     assert [(gpu["name"], gpu["memory_total_mib"], gpu["vbios"]) for gpu in told["identity"]] == [
         ("NVIDIA A100", 81920, None)
     ]
+    every = [name for name in (*gpu_identity.IDENTITY, *gpu_identity.STATE, "driver") if name != "compute_cap"]
+    script.write_text(
+        '#!/bin/sh\ncase "$1" in *compute_cap*) echo "Field \\"compute_cap\\" is not a valid field"; exit 2;; esac\n'
+        f'echo "{", ".join(every)}"\n'
+    )
+    old = gpu_identity.gpu_facts()
+    assert old is not None and (old["identity"][0]["vbios"], old["identity"][0]["capability"]) == (
+        "vbios_version",
+        None,
+    )
     script.write_text("#!/bin/sh\necho 'No devices were found'; exit 6\n")
     with pytest.raises(ValueError, match="No devices were found"):
         gpu_identity.gpu_facts()

@@ -39,6 +39,7 @@ def cache_show(params: Record, body: bytes, channel: Any) -> Record:
 
     {"folders": {cache: {path, exists, bytes, files, oldest_mtime, newest_mtime, complete, unreadable}},
     "kinds": {kind: {entries, files, bytes}}, "devices": {"cuda:0": graphs, ...}, "users", "launch", "seeded",
+    "seeding": what a seeding that was cut short is to do,
     "against": {snapshot: {kinds, devices, bytes, files, same, changed, gone, new} or {"error"}}, "counted_at"}
     """
     base = records.base_folder(params)
@@ -57,6 +58,7 @@ def cache_show(params: Record, body: bytes, channel: Any) -> Record:
         "users": users(base, folders),
         "launch": _launch(base),
         "seeded": records.read_record(base, SEEDED),
+        "seeding": records.read_record(base, records.SEEDING),
         "against": {str(name): _against(base, name, files) for name in params.get("against") or []},
         "counted_at": time.time(),
     }

@@ -75,6 +75,7 @@ def maker(identity: Any) -> Record | None:
             "triton_build": builds.get("triton"),
             "python": ".".join(version.split(".")[:2]) or None,
             "gpus": sorted({str(row.get("name")) for row in rows}) if rows is not None else None,
+            "capability": _capabilities(rows),
         },
         "soft": {
             "code": _mapping(identity.get("release")).get("tree_hash"),
@@ -84,6 +85,13 @@ def maker(identity: Any) -> Record | None:
             "gpu_count": len(rows) if rows is not None else None,
         },
     }
+
+
+def _capabilities(rows: List[Record] | None) -> List[str] | None:
+    """`sm_90`, as kernels are built for it; of GPUs of one name there may be two."""
+    if rows is None or not all(row.get("capability") for row in rows):
+        return None
+    return sorted({"sm_" + str(row["capability"]).replace(".", "") for row in rows})
 
 
 def _mapping(value: Any) -> Record:

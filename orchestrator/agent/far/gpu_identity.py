@@ -12,6 +12,7 @@ from .records import Record
 IDENTITY: Dict[str, str] = {
     "index": "index",
     "name": "name",
+    "compute_cap": "capability",
     "memory.total": "memory_total_mib",
     "vbios_version": "vbios",
     "power.limit": "power_limit_w",
@@ -33,7 +34,9 @@ DRIVER = "driver_version"
 FEW = ("index", "name", "memory.total", DRIVER, "uuid")
 """For a driver that knows not all of the others: it then refuses the whole question."""
 DEADLINE_S = 8.0
-TEXTS = ("vbios_version", "uuid", "name", DRIVER)
+TEXTS = ("vbios_version", "uuid", "name", "compute_cap", DRIVER)
+YOUNG = "compute_cap"
+"""Drivers of before 2022 do not know it."""
 
 
 def gpu_facts() -> Record | None:
@@ -44,7 +47,8 @@ def gpu_facts() -> Record | None:
     if path is None:
         return None
     said = ""
-    for fields in ((*IDENTITY, *STATE, DRIVER), FEW):
+    every = (*IDENTITY, *STATE, DRIVER)
+    for fields in (every, tuple(field for field in every if field != YOUNG), FEW):
         question = [path, "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
         code, out, error = ask(question, DEADLINE_S)
         if code == 0:
