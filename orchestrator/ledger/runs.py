@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord, parse_run_record
+from orchestrator.probes.printed import Rate
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput, merge, read_tail
@@ -19,6 +21,28 @@ from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_
 GOOD, BAD = "good", "bad"
 NEAR_BEST = 0.85
 """A run that was slower than this part of the fastest one is not a good one, however it ended."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of two runs must be the same for their speeds to be comparable. None: not known, and not compared."""
+
+    payload: str | None
+    targets: int | None = None
+    """Devices that hold targets."""
+    drafters: int | None = None
+
+    def fits(self, other: Shape) -> bool:
+        mine, theirs = ((one.payload, one.targets, one.drafters) for one in (self, other))
+        return all(a is None or b is None or a == b for a, b in zip(mine, theirs, strict=True))
+
+    @property
+    def text(self) -> str:
+        """`dflash, 5 targets + 3 drafters`"""
+        devices = [
+            f"{count} {name}" for count, name in ((self.targets, "targets"), (self.drafters, "drafters")) if count
+        ]
+        return ", ".join(filter(None, (self.payload, " + ".join(devices)))) or "any payload"
 
 
 @dataclass(frozen=True)
@@ -58,6 +82,21 @@ class RunSummary:
     command: tuple[str, ...]
     mark: Mark | None = None
     """What somebody thinks of it."""
+    shape: Shape = Shape(None)
+    created_at: float | None = None
+    """Unix time of the launch."""
+
+
+@dataclass(frozen=True)
+class Good:
+    """A run to compare with."""
+
+    run: RunSummary
+    why: str
+
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
 
 
 def parse_runs(answer: Mapping[str, object], tails: bytes) -> tuple[RunSummary, ...]:
@@ -105,6 +144,15 @@ def choose_run(ids: Sequence[str], wanted: str) -> str:
     )
 
 
+def shape_of(target: Target) -> Shape:
+    """Of a run that is launched there now."""
+    payload = target.payload
+    if payload is None:
+        return Shape(None)
+    topology = payload.topology
+    return Shape(payload.name, topology.targets if topology else 1, topology.drafters if topology else 1)
+
+
 def parse_mark(record: object) -> Mark | None:
     """mark.json. None: it is not marked."""
     raw = as_mapping(record)
@@ -114,30 +162,60 @@ def parse_mark(record: object) -> Mark | None:
     return Mark(verdict, as_str(raw.get("note")), as_str(raw.get("by")), as_float(raw.get("at")))
 
 
-def last_good(runs: Sequence[RunSummary], *, before: str | None, least_per_s: float | None) -> tuple[str, str] | None:
-    """(run id, why it counts as good). runs: oldest first; before: a run that is not to be found, nor one after it;
-    least_per_s: what the inventory expects at least, in tokens.
+def last_good(
+    runs: Sequence[RunSummary], like: Shape, *, before: str | None = None, least_per_s: float | None = None
+) -> Good | None:
+    """What every comparison is made with: the first of good_runs. None: there is none."""
+    good = good_runs(runs, like, before=before, least_per_s=least_per_s)
+    return good[0] if good else None
 
-    The newest that somebody marked good; else the newest that ended without failing and was about as fast as the
-    fastest. None: there is none."""
+
+def good_runs(
+    runs: Sequence[RunSummary], like: Shape, *, before: str | None = None, least_per_s: float | None = None
+) -> tuple[Good, ...]:
+    """The good runs of this shape, the first is the one to compare with. runs: oldest first; before: a run that is not
+    to be found, nor one after it; least_per_s: what the inventory expects at least, in tokens.
+
+    Those that somebody marked good, the newest first; behind them those that ended without failing and were about as
+    fast as the fastest of them, the newest first. A run that is marked bad is none."""
     ids = [run.run_id for run in runs]
-    earlier = runs[: ids.index(before)] if before in ids else runs
-    marked = [run for run in earlier if run.mark and run.mark.verdict == GOOD]
-    if marked:
-        note = marked[-1].mark.note if marked[-1].mark else None
-        return marked[-1].run_id, "marked good" + (f": {one_line(note)}" if note else "")
-    well = [run for run in earlier if run.phase is RunPhase.ENDED and not run.failed and run.mark is None]
-    rates = [rate for run in well if (rate := tokens_per_s(run)) is not None]
-    if rates:
-        least = NEAR_BEST * max(rates) if least_per_s is None else min(least_per_s, max(rates))
-        well = [run for run in well if (tokens_per_s(run) or 0.0) >= least]
-    return (well[-1].run_id, well[-1].outcome) if well else None
+    alike = [run for run in (runs[: ids.index(before)] if before in ids else runs) if run.shape.fits(like)]
+    marked = [Good(run, _marked(run.mark)) for run in alike if run.mark and run.mark.verdict == GOOD]
+    well = [run for run in alike if run.phase is RunPhase.ENDED and not run.failed and run.mark is None]
+    fastest: dict[tuple[str, bool], float] = {}
+    for run in well:
+        if (rate := rate_of(run)) is not None:
+            kind = (rate.counted, rate.per_device)
+            fastest[kind] = max(rate.per_s, fastest.get(kind, 0.0))
+    well = [run for run in well if _fast(run, fastest, least_per_s)]
+    return (*reversed(marked), *(Good(run, run.outcome) for run in reversed(well)))
+
+
+def rate_of(run: RunSummary) -> Rate | None:
+    """What its speed is judged by: over the long window where that is known."""
+    told = run.throughput
+    return None if told is None else told.long_rate or told.rate
 
 
 def tokens_per_s(run: RunSummary) -> float | None:
-    """The last that was said; None when it counts something else."""
-    rate = run.throughput.rate if run.throughput else None
+    """None when it counts something else."""
+    rate = rate_of(run)
     return rate.per_s if rate is not None and rate.counted == TOKENS and not rate.per_device else None
+
+
+def _fast(run: RunSummary, fastest: Mapping[tuple[str, bool], float], least_per_s: float | None) -> bool:
+    """One that said no rate is none where others did."""
+    rate = rate_of(run)
+    if rate is None:
+        return not fastest
+    kind = (rate.counted, rate.per_device)
+    if least_per_s is not None and kind == (TOKENS, False):
+        return rate.per_s >= min(least_per_s, fastest[kind])
+    return rate.per_s >= NEAR_BEST * fastest[kind]
+
+
+def _marked(mark: Mark) -> str:
+    return "marked good" + (f": {one_line(mark.note)}" if mark.note else "")
 
 
 def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Mapping[str, object]) -> RunSummary:
@@ -171,4 +249,6 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
         launched_by=as_str(spec.get("launched_by")),
         command=run.argv,
         mark=parse_mark(raw.get("mark")),
+        shape=Shape(as_str(spec.get("payload")), as_int(spec.get("targets")), as_int(spec.get("drafters"))),
+        created_at=run.created_at,
     )

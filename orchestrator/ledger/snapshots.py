@@ -1,4 +1,4 @@
-"""Kept copies of the compile caches, and which of them goes with a run that ended well.
+"""Kept copies of the compile caches, and which of them goes with a good run.
 
 Rule: pure; a snapshot whose manifest cannot be read is never chosen.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
 from orchestrator.ledger.cache_fit import Maker, parse_makers
+from orchestrator.ledger.runs import Good
 from orchestrator.probes.cache_census import Devices, parse_devices
-from orchestrator.probes.training import parse_exit
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 
 LAST_GOOD = "last-good"
@@ -98,9 +98,9 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
     )
 
 
-def choose_seed(wanted: str, found: Snapshots, runs: Sequence[object]) -> Seed:
-    """wanted: a name, its beginning, or last-good; runs: those of list_runs, oldest first. Raises UsageError."""
-    return _last_good(found, runs) if wanted == LAST_GOOD else Seed(choose_snapshot(wanted, found), "named")
+def choose_seed(wanted: str, found: Snapshots, good: Sequence[Good]) -> Seed:
+    """wanted: a name, its beginning, or last-good; good: those of ledger.runs.good_runs. Raises UsageError."""
+    return _last_good(found, good) if wanted == LAST_GOOD else Seed(choose_snapshot(wanted, found), "named")
 
 
 def choose_snapshot(wanted: str, found: Snapshots) -> str:
@@ -137,29 +137,19 @@ def to_drop(found: Snapshots, spared: frozenset[str], *, keep: int | None, max_b
     return tuple(one.name for one in sorted(dropped, key=lambda one: one.made_at or 0.0))
 
 
-def good_runs(runs: Sequence[object]) -> tuple[str, ...]:
-    """Ids of those of list_runs that ended well, oldest first."""
-    return tuple(as_str(raw.get("run_id")) or "" for raw in _ended_well(runs))
-
-
-def _ended_well(runs: Sequence[object]) -> list[Mapping[str, object]]:
-    return [raw for raw in map(as_mapping, runs) if (ended := parse_exit(raw.get("exit"))) and ended.succeeded]
-
-
-def _last_good(found: Snapshots, runs: Sequence[object]) -> Seed:
+def _last_good(found: Snapshots, good: Sequence[Good]) -> Seed:
     names = {snapshot.name for snapshot in found.kept}
-    well = _ended_well(runs)
-    for raw in reversed(well):
-        run_id, created_at = as_str(raw.get("run_id")), as_float(raw.get("created_at"))
-        newest = " the newest that ended well" if raw is well[-1] else " the newest that ended well and has one"
+    for one in good:
+        which = f"the last good one ({one.why})" if one is good[0] else "the newest good one that has a snapshot"
         for snapshot in found.kept:
-            if run_id in snapshot.runs:
-                return Seed(snapshot.name, f"the cache that run {run_id} used,{newest}", run_id)
+            if one.run_id in snapshot.runs:
+                return Seed(snapshot.name, f"the cache that run {one.run_id} used, {which}", one.run_id)
+        created_at = one.run.created_at
         seeded = found.seeded_at is not None and created_at is not None and found.seeded_at <= created_at
         if seeded and found.seeded_from in names:
-            return Seed(str(found.seeded_from), f"run {run_id} began from it,{newest}", run_id)
+            return Seed(str(found.seeded_from), f"run {one.run_id} began from it, {which}", one.run_id)
     raise UsageError(
         "there is no last good snapshot of the compile cache; nothing was done",
-        evidence=f"{len(well)} runs ended well, {len(found.kept)} snapshots are kept, and none goes with such a run",
-        way_out="name one: orch reset --clear-cache --seed NAME",
+        evidence=f"{len(good)} runs were good, {len(found.kept)} snapshots are kept, and none goes with such a run",
+        way_out="orch cache list              then name one\norch runs mark RUN good      to say which run was",
     )

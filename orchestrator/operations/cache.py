@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.fingerprint import parse_fingerprint
+from orchestrator.ledger.runs import shape_of
 from orchestrator.ledger.runspec import CACHE_VARIABLES, cache_folders
-from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, good_runs, parse_snapshots
-from orchestrator.operations.runs import read_json
+from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, parse_snapshots
+from orchestrator.operations.runs import ask_good_runs, read_json
 from orchestrator.operations.session import agent_session
 from orchestrator.probes.cache_census import parse_census
 from orchestrator.reports.cache import CacheReport, LastGood, SnapshotsReport
@@ -27,9 +25,8 @@ async def show_cache(target: Target, *, trace: Trace | None = None) -> CacheRepo
     """Raises what connecting raises."""
     async with agent_session(target, trace) as session:
         listed = await session.request("list_snapshots", base=target.base)
-        runs = await session.request("list_runs", base=target.base)
         found = parse_snapshots(listed.header)
-        good = await _last_good(session, target, found, runs.header["runs"])
+        good = await _last_good(session, target, found)
         wanted = [name for name in (found.seeded_from, good.snapshot) if name]
         answer = await session.request(
             "cache_show",
@@ -55,17 +52,18 @@ def folders_of(target: Target) -> dict[str, str]:
     return {kind: folders[variable] for kind, variable in CACHE_VARIABLES.items()}
 
 
-async def _last_good(session: AgentSession, target: Target, found: Snapshots, runs: Sequence[Any]) -> LastGood:
-    """The snapshot that goes with the newest run that ended well; without one, what that run found at its launch."""
+async def _last_good(session: AgentSession, target: Target, found: Snapshots) -> LastGood:
+    """The snapshot that goes with it; without one, what it found at its launch."""
+    runs = await ask_good_runs(session, target)
+    if not runs:
+        return LastGood(None, f"no run of {shape_of(target).text} was good yet", None, None)
     try:
         seed = choose_seed(LAST_GOOD, found, runs)
     except UsageError:
-        well = good_runs(runs)
-        if not well:
-            return LastGood(None, "no run has ended well yet", None, None)
-        told = await read_json(session, f"{target.base}/runs/{well[-1]}/{contract.FINGERPRINT}")
+        told = await read_json(session, f"{target.base}/runs/{runs[0].run_id}/{contract.FINGERPRINT}")
         fingerprint = parse_fingerprint(told)
         cache = fingerprint.cache if fingerprint is not None else None
-        return LastGood(well[-1], "when it was launched", cache.bytes if cache is not None else None, None)
+        return LastGood(runs[0].run_id, "when it was launched", cache.bytes if cache is not None else None, None)
     kept = {snapshot.name: snapshot for snapshot in found.kept}[seed.name]
-    return LastGood(seed.run_id, "in the cache that goes with it", kept.bytes, seed.name)
+    newer = "" if seed.run_id == runs[0].run_id else f"; the last good one is {runs[0].run_id}, which has no snapshot"
+    return LastGood(seed.run_id, "in the cache that goes with it" + newer, kept.bytes, seed.name)

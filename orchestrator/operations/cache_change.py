@@ -19,6 +19,7 @@ from orchestrator.ledger.snapshots import (
 )
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.identity import ask_identity
+from orchestrator.operations.runs import ask_good_runs
 from orchestrator.operations.seeding import COPY_LIMIT_S, make_seed, plan_seed, require_fit, said
 from orchestrator.operations.session import agent_and_config, agent_session, take_lease, who_asks
 from orchestrator.reports.cache import ClearedReport, SavedReport, SeededReport, VerifyReport
@@ -147,9 +148,9 @@ async def drop_older(
 
 
 async def _last_good_of(session: AgentSession, target: Target, found: Snapshots) -> Seed | None:
-    runs = await session.request("list_runs", base=target.base)
+    good = await ask_good_runs(session, target)
     try:
-        return choose_seed(LAST_GOOD, found, runs.header["runs"])
+        return choose_seed(LAST_GOOD, found, good)
     except UsageError:
         return None
 

@@ -22,18 +22,15 @@ from orchestrator.diagnosis.diff import compare
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.fingerprint import identity_hash
-from orchestrator.ledger.runs import RunSummary, choose_run, last_good, parse_runs
+from orchestrator.ledger.runs import RunSummary, Shape, choose_run, last_good, shape_of
 from orchestrator.operations.identity import ask_identity
-from orchestrator.operations.runs import read_json
+from orchestrator.operations.runs import all_runs, least_per_s, read_json
 from orchestrator.operations.session import agent_and_config, require_payload
 from orchestrator.reports.diff import DiffReport, Side
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
 
 LAST_GOOD, LATEST, NOW = "last-good", "latest", "now"
-MAX_RUNS = 500
-TAIL_BYTES = 1024
-"""Of each log: enough for the last rate that it printed."""
 MAX_FILES = 50
 MAX_WANTED = 48
 """Contents asked for at once: a reply holds so many of the largest that are told."""
@@ -52,11 +49,7 @@ async def diff(target: Target, words: Sequence[str], *, trace: Trace | None = No
 
     Raises UsageError when there are no such runs, or one has no fingerprint."""
     async with agent_and_config(target, trace) as (session, config):
-        reply = await session.request(
-            "runs_overview", base=target.base, last=MAX_RUNS, tail_bytes=TAIL_BYTES, timeout_s=60.0
-        )
-        runs = parse_runs(reply.header, reply.body)
-        sides = choose_sides(runs, words, target)
+        sides = choose_sides(await all_runs(session, target), words, target)
         a, b = await asyncio.gather(*(_look(session, target, side, config) for side in sides))
         changes = changed_files(a.record, b.record)
         contents = await _contents(session, target, changes[:MAX_FILES], a, b)
@@ -94,29 +87,40 @@ def choose_sides(runs: Sequence[RunSummary], words: Sequence[str], target: Targe
         words = [LAST_GOOD, *words] if words[0] in (NOW, LATEST, "last") else [*words, LATEST]
     first, second = words or (LAST_GOOD, LATEST)
     if second == LAST_GOOD:
-        return _side(runs, first, None, target), _side(runs, second, None, target)
+        return _side(runs, first, None, target), _good(runs, None, target)
     b = _side(runs, second, None, target)
-    return _side(runs, first, b.run_id, target), b
+    return _side(runs, first, b.summary, target), b
 
 
-def _side(runs: Sequence[RunSummary], wanted: str, before: str | None, target: Target) -> Side:
+def _side(runs: Sequence[RunSummary], wanted: str, other: RunSummary | None, target: Target) -> Side:
+    """other: the run that it is compared with; None: the target as it is now."""
     by_id = {run.run_id: run for run in runs}
     if wanted == NOW:
         return Side(NOW, None, "", None, None)
     if wanted == LAST_GOOD:
-        expected = target.payload.expected if target.payload else None
-        found = last_good(runs, before=before, least_per_s=expected.tokens_per_s_min if expected else None)
-        if found is None:
-            raise UsageError(
-                "there is no good run" + (f" before {before}" if before else "") + " to compare with",
-                evidence=", ".join(f"{run.run_id}: {run.outcome}" for run in runs[-5:]) or "there are no runs yet",
-                way_out="orch runs mark RUN good   to say which one was\norch diff RUN RUN          to compare any two",
-            )
-        return Side("last good", found[0], found[1], by_id[found[0]], None)
+        return _good(runs, other, target)
     run_id = choose_run(list(by_id), wanted)
     run = by_id[run_id]
     mark = f", marked {run.mark.verdict}" if run.mark else ""
     return Side(LATEST if wanted in (LATEST, "last") else "", run_id, run.outcome + mark, run, None)
+
+
+def _good(runs: Sequence[RunSummary], other: RunSummary | None, target: Target) -> Side:
+    """The last good one before the other run and of its shape; else, and it says so, of another topology: that is then
+    what differs first."""
+    like, before = (other.shape, other.run_id) if other else (shape_of(target), None)
+    found = last_good(runs, like, before=before, least_per_s=least_per_s(target))
+    if found is not None:
+        return Side("last good", found.run_id, found.why, found.run, None)
+    found = last_good(runs, Shape(like.payload), before=before)
+    if found is not None:
+        why = f"{found.why}, and of another topology: {found.run.shape.text}; none of {like.text} was good"
+        return Side("last good", found.run_id, why, found.run, None)
+    raise UsageError(
+        f"there is no good run of {like.text}" + (f" before {before}" if before else "") + " to compare with",
+        evidence=", ".join(f"{run.run_id}: {run.outcome}" for run in runs[-5:]) or "there are no runs yet",
+        way_out="orch runs mark RUN good   to say which one was\norch diff RUN RUN          to compare any two",
+    )
 
 
 async def _look(session: AgentSession, target: Target, side: Side, config: Awaitable[dict[str, str] | None]) -> _Found:

@@ -13,9 +13,11 @@ from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import BusyError, PreflightError, UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.cache_fit import Fit, Maker, judge, parse_maker
+from orchestrator.ledger.runs import Good
 from orchestrator.ledger.snapshots import LAST_GOOD, Seed, Snapshots, choose_seed, parse_snapshots
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.identity import ask_identity
+from orchestrator.operations.runs import ask_good_runs
 from orchestrator.operations.session import who_asks
 from orchestrator.reports.cache import SeededReport
 
@@ -45,14 +47,14 @@ async def plan_seed(
     """Looks only. wanted: a name, its beginning, or last-good; config: of the container; settings: of the launch that
     is to follow. Raises UsageError."""
     found = parse_snapshots((await session.request("list_snapshots", base=target.base)).header)
-    runs = (await session.request("list_runs", base=target.base)).header["runs"]
-    seed = choose_seed(wanted, found, runs)
+    good = await ask_good_runs(session, target)
+    seed = choose_seed(wanted, found, good)
     identity = None
     if target.payload is not None:
         told = await ask_identity(session, target, target.payload, config, settings=settings)
         identity = told.get("identity")
     now = parse_maker((await session.request("cache_maker", identity=identity)).header["maker"])
-    return SeedPlan(seed, _fit(found, seed.name, runs, now), found.seeded_from)
+    return SeedPlan(seed, _fit(found, seed.name, good, now), found.seeded_from)
 
 
 def require_fit(target: Target, plan: SeedPlan, way_out: str) -> None:
@@ -88,10 +90,10 @@ async def make_seed(
     return SeededReport(*about, told["bytes"], told["files"], told["aside"], plan.fit)
 
 
-def _fit(found: Snapshots, name: str, runs: Sequence[object], now: Maker | None) -> Fit:
+def _fit(found: Snapshots, name: str, good: Sequence[Good], now: Maker | None) -> Fit:
     kept = {snapshot.name: snapshot for snapshot in found.kept}
     try:
-        needed = kept[choose_seed(LAST_GOOD, found, runs).name].devices
+        needed = kept[choose_seed(LAST_GOOD, found, good).name].devices
     except UsageError:
         needed = None
     return judge(kept[name].made_by, kept[name].devices, now, needed)

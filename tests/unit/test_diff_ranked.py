@@ -14,7 +14,7 @@ from orchestrator.diagnosis.code import FileChange, changed_files, line_diff
 from orchestrator.diagnosis.comparable import comparable_facts
 from orchestrator.diagnosis.diff import ABSENT_IS_UNKNOWN, KINDS, Comparison, compare
 from orchestrator.ledger.fingerprint import canonical_identity, identity_hash
-from orchestrator.ledger.runs import last_good, parse_runs
+from orchestrator.ledger.runs import Shape, good_runs, last_good, parse_runs
 from orchestrator.probes.compile_cache import CacheFolder, CompileCache
 from orchestrator.reports.diff import DiffReport, Side, diff_record, render_diff
 
@@ -278,7 +278,7 @@ def overview(*runs: dict[str, Any]) -> Any:
         about = {
             "id": f"r{number}",
             "folder": "/r",
-            "spec": {"created_at": 1.0},
+            "spec": {"created_at": 1.0, **run.get("spec", {})},
             "exit": {"exit_code": run.get("code", 0)},
         }
         status = {"phase": "done", "step": 3, "tokens_per_s": run.get("rate")}
@@ -303,8 +303,39 @@ def overview(*runs: dict[str, Any]) -> Any:
     ],
 )
 def test_which_run_was_the_last_good_one(runs: Any, before: Any, least: Any, expected: str | None) -> None:
-    found = last_good(overview(*runs), before=before, least_per_s=least)
-    assert (found[0] if found else None) == expected
+    found = last_good(overview(*runs), Shape(None), before=before, least_per_s=least)
+    assert (found.run_id if found else None) == expected
+
+
+def shaped(rate: float, payload: str | None = "dflash", targets: int | None = 5, **more: Any) -> dict[str, Any]:
+    return {"rate": rate, "spec": {"payload": payload, "targets": targets, "drafters": 3}, **more}
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ((shaped(20000.0), shaped(40000.0, targets=13)), "r0"),
+        ((shaped(20000.0), shaped(40000.0, payload="other")), "r0"),
+        ((shaped(20000.0), shaped(900.0, targets=1, mark="good")), "r0"),
+        ((shaped(900.0, targets=1), shaped(900.0, payload="other", mark="good")), None),
+        ((shaped(20000.0, payload=None, targets=None),), "r0"),
+        ((shaped(20000.0), shaped(19000.0, payload=None, targets=None)), "r1"),
+    ],
+)
+def test_a_run_of_another_shape_is_no_comparison(runs: Any, expected: str | None) -> None:
+    found = last_good(overview(*runs), Shape("dflash", 5, 3))
+    assert (found.run_id if found else None) == expected
+
+
+@pytest.mark.parametrize("printed", ["step {n}/9 {rate:.1f} it/s\n", "step {n}/9 {rate:.1f} samples/s\n"])
+def test_a_training_that_counts_no_tokens_is_judged_by_what_it_counts(printed: str) -> None:
+    tails = [printed.format(n=number, rate=rate).encode() for number, rate in enumerate((20.0, 4.0, 18.0, 5.0))]
+    runs = [
+        {"id": f"r{number}", "exit": {"exit_code": 0}, "log": {"size": len(tail), "tail_bytes": len(tail)}}
+        for number, tail in enumerate(tails)
+    ]
+    found = good_runs(parse_runs({"runs": runs}, b"".join(tails)), Shape(None))
+    assert [one.run_id for one in found] == ["r2", "r0"]
 
 
 def test_ten_thousand_files_are_a_page_and_take_a_moment() -> None:

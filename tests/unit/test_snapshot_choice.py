@@ -3,6 +3,7 @@
 import pytest
 
 from orchestrator.errors import UsageError
+from orchestrator.ledger.runs import Shape, good_runs, parse_runs
 from orchestrator.ledger.snapshots import choose_seed, parse_snapshots, to_drop
 
 
@@ -11,12 +12,14 @@ def snapshot(name, *runs, at=1.0):
     return {"name": name, "manifest": {"schema": 1, "made_at": at, "runs": list(runs), "folders": folders}}
 
 
-def run(run_id, code, at=1.0):
-    return {"run_id": run_id, "created_at": at, "exit": None if code is None else {"exit_code": code}}
+def run(run_id, code, at=1.0, **more):
+    ended = None if code is None else {"exit_code": code}
+    return {"id": run_id, "spec": {"created_at": at}, "exit": ended, **more}
 
 
 def choose(wanted, snapshots, runs=(), seeded=None):
-    return choose_seed(wanted, parse_snapshots({"snapshots": snapshots, "unfinished": [], "seeded": seeded}), runs)
+    found = parse_snapshots({"snapshots": snapshots, "unfinished": [], "seeded": seeded})
+    return choose_seed(wanted, found, good_runs(parse_runs({"runs": list(runs)}, b""), Shape(None)))
 
 
 def test_last_good_goes_with_the_newest_run_that_ended_well():
@@ -35,7 +38,17 @@ def test_last_good_may_be_what_the_live_cache_was_made_from():
 
 def test_an_older_good_run_serves_when_the_newest_has_no_snapshot():
     seed = choose("last-good", [snapshot("s1", "r1")], [run("r1", 0), run("r2", 0)])
-    assert seed.name == "s1" and "and has one" in seed.why
+    assert seed.name == "s1" and "that has a snapshot" in seed.why
+
+
+def test_it_is_the_same_run_that_a_diff_compares_with():
+    kept = [snapshot("s1", "r1"), snapshot("s2", "r2"), snapshot("s3", "r3")]
+    slow = {"status": {"step": 3, "tokens_per_s": 4600.0}}
+    fast = {"status": {"step": 3, "tokens_per_s": 21500.0}}
+    runs = [run("r1", 0, **fast), run("r2", 0, **slow), run("r3", 0, **fast, mark={"verdict": "bad"})]
+    assert choose("last-good", kept, runs).name == "s1", "it ended well, and slow or marked bad"
+    marked = [*runs[:1], run("r2", 1, **slow, mark={"verdict": "good"}), *runs[2:]]
+    assert choose("last-good", kept, marked).name == "s2"
 
 
 @pytest.mark.parametrize("snapshots", [[], [snapshot("s1", "r1")], [{"name": "s2", "manifest": None}]])

@@ -17,7 +17,10 @@ from .records import Record, contract
 
 TAIL_BYTES = 4096
 """Of the log, for the last rate that it printed."""
-TOLD_OF_SPEC = ("run_id", "created_at", "release", "argv", "cwd", "resume_from", "launched_by", "payload")
+TOLD_OF_SPEC = (
+    *("run_id", "created_at", "release", "argv", "cwd", "resume_from", "launched_by"),
+    *("payload", "targets", "drafters"),
+)
 
 
 def runs_overview(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]:
