@@ -1,0 +1,464 @@
+"""The trainer on a machine of eight GPUs, 5 targets + 3 drafters: each row printed as it is known.
+
+    python benches/eight_gpus.py FOLDER --results FILE [--for SECONDS] [--gpus N] [--tiny] [TABLE ...]
+
+    cold   an empty compile cache, then the one it left, both engines: first step, compilations on each device, misses
+    rate   tokens/s, waits and use of the GPUs of 5+3, 6+2, 4+4 and of 1+1 on one GPU, three minutes each
+    off    the guard taken away and nothing compiled beforehand, threads: what the run comes to
+    hurt   one drafter killed, one target frozen: what the run does, and what its status says
+
+FILE keeps the rows that are known; a row in it is not measured again, and none is begun that would pass --for. Without
+tables: all, the most wanted first. --gpus: fewer of them (2: 1+1 in place of every split). --tiny: small shapes; on a
+machine with fewer than two GPUs all roles share what there is. Nothing comes from a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(PROJECT / "tests/gpu"), str(PROJECT / "remote_payload")]
+
+import contract  # noqa: E402
+import two_gpus  # noqa: E402
+
+START_S = {False: 240.0, True: 120.0}
+"""The first step must be done by then; [True]: of the small shapes."""
+RATE_S = {False: 180.0, True: 5.0}
+LOOK_S = 0.2
+FX_ERROR = "FX to symbolically trace"
+COMPILED_BY = re.compile(
+    r"compiled by process (\d+) of the drafters: (\d+) graphs, (\d+) found in the cache, (\d+) not"
+)
+COMPILING = re.compile(r"compiling \d+ of \d+: .* on (\S+)")
+UNGUARDED = """
+import contextlib, sys
+sys.path.insert(0, {payload!r})
+import attention, fx_guard, sealing, train, torch, warmup
+import torch._dynamo
+fx_guard.install = lambda: False
+warmup.compile_all = lambda *words: None  # each thread compiles what it meets
+attention.compiled_or_fallback = lambda what: contextlib.nullcontext()
+def count(what, cause=None):
+    sealing._fallbacks += 1
+attention.eager_fallback = count
+torch._dynamo.config.error_on_nested_fx_trace = False
+sys.exit(train.main([]))
+"""
+"""What the trainer was before it had a guard, a seal and a plan."""
+
+
+@dataclass(frozen=True)
+class Row:
+    table: str
+    name: str
+    needs_s: float
+    """At most; none is begun that has less."""
+    work: Callable[[], dict[str, Any]]
+
+
+@dataclass
+class Bench:
+    folder: Path
+    tiny: bool
+    gpus: int
+    splits: tuple[tuple[int, int], ...]
+    made: list[int] = field(default_factory=list)
+
+    def job(self, split: tuple[int, int], engine: str, *, cache: str, **changes: Any) -> Job:
+        """cache: the name of a compile cache of this bench."""
+        number = len(self.made)
+        self.made.append(number)
+        sharing = self.gpus < sum(split)
+        device = "cuda" if self.gpus else "cpu"
+        settings = {**two_gpus.settings(self.tiny), "engine": engine, "device": device, "steps": 100_000, **changes}
+        if sharing and self.gpus:
+            settings["engine"] = "threads"  # one GPU has room for no second process of these roles
+        run = two_gpus.run_folder(
+            self.folder,
+            f"run-{os.getpid()}-{number}",
+            settings=settings,
+            targets=split[0],
+            drafters=split[1],
+            data=str(self.folder / "data.jsonl"),
+            model=str(self.folder / "model"),
+        )
+        return Job(run, self.folder / cache, self)
+
+    def start_deadline_s(self) -> float:
+        return START_S[self.tiny]
+
+
+@dataclass
+class Job:
+    run: Path
+    cache: Path
+    bench: Bench
+    process: subprocess.Popen[bytes] | None = None
+    began: float = 0.0
+
+    def start(self, *, unguarded: bool = False) -> None:
+        variables = {
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
+            "TRITON_CACHE_DIR": str(self.cache / "triton"),
+            contract.RUN_DIR_VARIABLE: str(self.run),
+            "PYTHONUNBUFFERED": "1",
+        }
+        program = (
+            ["-c", UNGUARDED.format(payload=str(two_gpus.PAYLOAD))]
+            if unguarded
+            else [str(two_gpus.PAYLOAD / "train.py")]
+        )
+        self.began = time.monotonic()
+        with (self.run / contract.RUN_LOG).open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *program], env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def code(self) -> int | None:
+        return None if self.process is None else self.process.poll()
+
+    def end(self) -> None:
+        """By SIGKILL: the ranks go with their supervisor."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def until(self, come: Callable[[], bool], within_s: float) -> bool:
+        """False: it did not come, or the run ended first."""
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
+            if come():
+                return True
+            if self.code() is not None:
+                return come()
+            time.sleep(LOOK_S)
+        return False
+
+    def lines(self) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = two_gpus.metrics(self.run)
+        return told
+
+    def status(self) -> dict[str, Any]:
+        try:
+            told: dict[str, Any] = json.loads((self.run / contract.STATUS).read_text())
+        except (OSError, ValueError):
+            return {}
+        return told
+
+    def log(self) -> str:
+        told: str = (self.run / contract.RUN_LOG).read_text(errors="replace")
+        return told
+
+    def first_step_s(self) -> float | None:
+        """From the start of the process until its first line of metrics was seen; None: it never came."""
+        came = self.until(lambda: bool(self.lines()), self.bench.start_deadline_s())
+        return round(time.monotonic() - self.began, 1) if came else None
+
+    def rank(self, role: str) -> int:
+        """The pid of the last process of that role."""
+        ranks = json.loads((self.run / contract.RUNTIME).read_text())["ranks"]
+        return int([one["pid"] for one in ranks if one["role"] == role][-1])
+
+
+def compilations(log: str) -> dict[str, str]:
+    """Device, or process of the drafters -> graphs compiled, hits and misses."""
+    found = {
+        f"drafter {number}": f"{graphs} graphs, {hits} hits, {misses} misses"
+        for number, graphs, hits, misses in COMPILED_BY.findall(log)
+    }
+    for device in COMPILING.findall(log):
+        key = device.rstrip(",.")
+        found[key] = f"{int(found.get(key, '0').split()[0]) + 1} planned"
+    return found
+
+
+def troubles(job: Job) -> dict[str, Any]:
+    log, compiled = job.log(), job.status().get("compiled") or {}
+    return {
+        "fx_errors": log.count(FX_ERROR),
+        "fallbacks": compiled.get("fallbacks"),
+        "recompiles": compiled.get("recompiles"),
+        "exit_code": job.code(),
+    }
+
+
+def last_words(job: Job) -> dict[str, Any]:
+    return {} if job.code() in (None, 0) else {"log": job.log()[-1200:]}
+
+
+# The rows
+
+
+def start_once(bench: Bench, engine: str, cache: str, *, fresh: bool) -> dict[str, Any]:
+    if fresh:
+        shutil.rmtree(bench.folder / cache, ignore_errors=True)
+    job = bench.job(bench.splits[0], engine, cache=cache)
+    job.start()
+    try:
+        first = job.first_step_s()
+        job.until(lambda: len(job.lines()) >= 3, 60)
+        compiled = job.status().get("compiled") or {}
+        return {
+            "first_step_s": first,
+            "hits": compiled.get("cache_hits"),
+            "misses": compiled.get("cache_misses"),
+            "compilations": compilations(job.log()),
+            "cache_mb": round(sum(one.stat().st_size for one in job.cache.rglob("*") if one.is_file()) / 1e6, 1),
+            **troubles(job),
+            **last_words(job),
+        }
+    finally:
+        job.end()
+
+
+def rate(bench: Bench, split: tuple[int, int], engine: str) -> dict[str, Any]:
+    job = bench.job(split, engine, cache=f"cache-{engine}")
+    used = GpuUse()
+    job.start()
+    try:
+        first = job.first_step_s()
+        if first is None:
+            return {"first_step_s": None, **troubles(job), "log": job.log()[-1200:]}
+        began, step = time.monotonic(), job.lines()[-1]["step"]
+        with used:
+            job.until(lambda: False, RATE_S[bench.tiny])
+        spent_s = time.monotonic() - began
+        lines = [line for line in job.lines() if line["step"] > step]
+        if not lines:
+            return {"first_step_s": first, "steps": 0, **troubles(job), **last_words(job)}
+        last = lines[-1]
+        phases = {
+            name[8:]: round(statistics.median(line[name] for line in lines), 4)
+            for name in last
+            if name.startswith("phase_s/")
+        }
+        return {
+            "tokens_per_s": round(statistics.fmean(line["tokens_per_s"] for line in lines)),
+            "over_s": round(spent_s),
+            "steps": len(lines),
+            "slowest_line": round(min(line["tokens_per_s"] for line in lines)),
+            "fastest_line": round(max(line["tokens_per_s"] for line in lines)),
+            "drafter_waits": round(last["drafter_wait_share"], 3),
+            "target_waits": round(last["target_wait_share"], 3),
+            "step_s": phases,
+            "gpu_use_percent": used.by_role(split),
+            "peak_mib": [round(one) for one in last["peak_memory_mib"]] if last["peak_memory_mib"] else None,
+            "first_step_s": first,
+            **troubles(job),
+            **last_words(job),
+        }
+    finally:
+        job.end()
+
+
+def guard_off(bench: Bench) -> dict[str, Any]:
+    """Beside the same shape with the guard. Small shapes at any size: run eagerly, the real one needs 300 GB."""
+    small = Bench(bench.folder / "off", True, bench.gpus, bench.splits)
+    small.folder.mkdir(exist_ok=True)
+    prepare(small)
+    found: dict[str, Any] = {}
+    for name, unguarded in (("guarded", False), ("unguarded", True)):
+        changes = {"train.anchors": 64, "block_size": 16, "compile.strict": False}
+        job = small.job(bench.splits[0], "threads", cache=f"cache-{name}", **changes)
+        job.start(unguarded=unguarded)
+        try:
+            first = job.first_step_s()
+            job.until(lambda job=job: len(job.lines()) >= 200, 30)  # type: ignore[misc]
+            rates = [line["tokens_per_s"] for line in job.lines()[5:]]
+            found[name] = {
+                "first_step_s": first,
+                "tokens_per_s": round(statistics.median(rates)) if rates else None,
+                "steps": len(job.lines()),
+                **troubles(job),
+                **last_words(job),
+            }
+        finally:
+            job.end()
+        keep(bench.folder / f"kept-{name}", job.run)
+    return found
+
+
+def keep(to: Path, run: Path) -> None:
+    """The records of a run, for `orch doctor` to read elsewhere."""
+    to.mkdir(exist_ok=True)
+    for name in (contract.RUN_SPEC, contract.STATUS, contract.RUNTIME, contract.METRICS):
+        if (run / name).is_file():
+            shutil.copy(run / name, to / name)
+    (to / contract.RUN_LOG).write_bytes((run / contract.RUN_LOG).read_bytes()[-200_000:])
+
+
+def hurt(bench: Bench, role: str, number: signal.Signals) -> dict[str, Any]:
+    job = bench.job(
+        bench.splits[0], "processes", cache="cache-processes", **{"watchdog.stall_s": 15, "watchdog.compile_s": 15}
+    )
+    job.start()
+    pid = None
+    try:
+        if job.first_step_s() is None or not job.until(lambda: len(job.lines()) >= 3, 60):
+            return {"went_wrong": "no third step", **troubles(job), "log": job.log()[-1200:]}
+        before, pid = len(job.lines()), job.rank(role)
+        os.kill(pid, number)
+        began = time.monotonic()
+        ended = job.until(lambda: job.code() is not None, 40)
+        facts = {"ended": ended, "after_s": round(time.monotonic() - began, 1) if ended else None}
+        status = job.status()
+        facts.update(steps_more=len(job.lines()) - before, phase=status.get("phase"), detail=status.get("detail"))
+        if not ended:
+            if job.process is not None:
+                job.process.terminate()
+            job.until(lambda: job.code() is not None, 10)
+            facts["code_after_sigterm"] = job.code()
+        return {**facts, "exit_code": job.code(), "log": job.log()[-800:]}
+    finally:
+        if pid is not None and number == signal.SIGSTOP and job.code() is None:
+            os.kill(pid, signal.SIGCONT)
+        job.end()
+
+
+class GpuUse:
+    """What nvidia-smi says each GPU was used, every two seconds. Nothing where there is none."""
+
+    def __init__(self) -> None:
+        self._seen: list[list[float]] = []
+        self._over = threading.Event()
+        self._asking = threading.Thread(target=self._ask, daemon=True)
+
+    def _ask(self) -> None:
+        argv = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self._over.wait(2.0):
+            try:
+                told = subprocess.run(argv, capture_output=True, text=True, timeout=10).stdout.split()
+                self._seen.append([float(word) for word in told])
+            except (OSError, ValueError, subprocess.TimeoutExpired):
+                continue
+
+    def __enter__(self) -> None:
+        if shutil.which("nvidia-smi"):
+            self._asking.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._asking.is_alive():
+            self._asking.join(15)
+
+    def by_role(self, split: tuple[int, int]) -> dict[str, float] | None:
+        rows = [row for row in self._seen if len(row) >= sum(split)]
+        if not rows:
+            return None
+        roles = {"targets": range(split[0]), "drafters": range(split[0], sum(split))}
+        return {
+            name: round(statistics.fmean(row[i] for row in rows for i in which), 1) for name, which in roles.items()
+        }
+
+
+def prepare(bench: Bench) -> None:
+    """The model and the data, unless FOLDER has them."""
+    if not (bench.folder / "model").is_dir():
+        two_gpus.make_model(bench.folder, bench.tiny)
+    if not (bench.folder / "data.jsonl").is_file():
+        two_gpus.write_data(bench.folder, bench.tiny)
+
+
+def rows_of(bench: Bench) -> list[Row]:
+    """The most wanted first: a machine of eight GPUs is lent for minutes."""
+    main, tiny = bench.splits[0], bench.tiny
+    start_s, rate_s = (60.0, 60.0 + RATE_S[True]) if tiny else (100.0, 70.0 + RATE_S[False])
+
+    def started(engine: str, fresh: bool) -> Row:
+        name = f"{engine}, {'an empty cache' if fresh else 'the cache it left'}"
+        cache = f"cache-{engine}"
+        return Row("cold", name, start_s, lambda: start_once(bench, engine, cache, fresh=fresh))
+
+    def rated(split: tuple[int, int], engine: str) -> Row:
+        return Row("rate", f"{split[0]}+{split[1]}, {engine}", rate_s, lambda: rate(bench, split, engine))
+
+    return [
+        started("processes", True),
+        started("processes", False),
+        rated(main, "processes"),
+        Row("hurt", "one drafter killed", start_s, lambda: hurt(bench, "drafter", signal.SIGKILL)),
+        Row("hurt", "one target frozen", start_s + 30, lambda: hurt(bench, "target", signal.SIGSTOP)),
+        Row("off", "no guard, nothing compiled before", 2 * start_s, lambda: guard_off(bench)),
+        started("threads", True),
+        started("threads", False),
+        rated(main, "threads"),
+        *[rated(split, "processes") for split in bench.splits[1:]],
+        *[rated(split, "threads") for split in bench.splits[1:]],
+        # With one GPU for both roles.
+        Row("rate", "1+1 on one GPU, threads", rate_s, lambda: rate(one_gpu(bench), (1, 1), "threads")),
+    ]
+
+
+def one_gpu(bench: Bench) -> Bench:
+    if bench.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return Bench(bench.folder, bench.tiny, min(1, bench.gpus), ((1, 1),), bench.made)
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def gpus_here() -> int:
+    import torch
+
+    count: int = torch.cuda.device_count()
+    return count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("tables", nargs="*", default=[])
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--for", dest="budget_s", type=float, default=570.0)
+    parser.add_argument("--gpus", type=int, default=None)
+    parser.add_argument("--split", default=None, help="as 2+1, in place of 5+3, 6+2 and 4+4")
+    parser.add_argument("--tiny", action="store_true")
+    asked = parser.parse_intermixed_args()
+    until = time.monotonic() + asked.budget_s
+    gpus = gpus_here() if asked.gpus is None else asked.gpus
+    splits: tuple[tuple[int, int], ...] = ((5, 3), (6, 2), (4, 4))
+    if asked.split:
+        targets, drafters = asked.split.split("+")
+        splits = ((int(targets), int(drafters)),)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    bench = Bench(asked.folder, asked.tiny, gpus, splits)
+    prepare(bench)
+    known = {(row["table"], row["row"], row["tiny"]) for row in read_results(asked.results)}
+    for row in rows_of(bench):
+        if (asked.tables and row.table not in asked.tables) or (row.table, row.name, asked.tiny) in known:
+            continue
+        if time.monotonic() + row.needs_s > until:
+            print(f"not begun, {row.needs_s:.0f} s are not left: {row.table}, {row.name}", flush=True)
+            continue
+        began = time.monotonic()
+        try:
+            facts = row.work()
+        except Exception as error:  # the machine is there once: one row that goes wrong takes no other with it
+            facts = {"went_wrong": f"{type(error).__name__}: {error}"[:600]}
+        line = {"table": row.table, "row": row.name, "tiny": asked.tiny, "gpus": gpus, **facts}
+        line["took_s"] = round(time.monotonic() - began, 1)
+        print(json.dumps(line), flush=True)
+        if "went_wrong" not in line:
+            with asked.results.open("a") as stream:
+                stream.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
