@@ -58,21 +58,23 @@ Edits = dict[str, list[tuple[str, str]]]
 COMPILED_BY_EACH: Edits = {
     # Nothing is compiled before the threads start, and there is no guard.
     "warmup.py": [("    if not plan.items:\n        return\n", "    return\n")],
-    # Each drafter has a wrapper of its own, made when it first needs it: what several devices make of one wrapper.
+    # Each drafter has a wrapper of its own, made when it first needs it, and kernels that are not the others': what
+    # several devices make of one wrapper.
     "attention.py": [
         ("    global _compiled\n    if _compiled is None:\n", "    key = threading.current_thread().name\n"),
         (
             "        _compiled = torch.compile(_tiled, dynamic=False, fullgraph=True)\n    return _compiled\n",
             "    if key not in _compiled_flex:\n"
-            "        own = types.FunctionType(_tiled.__code__.replace(co_name=key.replace('-', '_')), globals())\n"
+            "        code = _tiled.__code__.replace(co_name=key.replace('-', '_'))\n"
+            "        own = types.FunctionType(code, {**globals(), 'OWN': 2 * len(_compiled_flex)})\n"
             "        _compiled_flex[key] = torch.compile(own, dynamic=False)\n"
             "    return _compiled_flex[key]\n",
         ),
-        ("Mask = Union", "import threading, types\n_compiled_flex = {}\nMask = Union"),
+        ("Mask = Union", "import threading, types\n_compiled_flex, OWN = {}, 0\nMask = Union"),
         # The trainer these hacks come from never looked.
         (
             '    if not torch.compiler.is_dynamo_compiling():\n        eager_fallback("flex_attention")\n',
-            "",
+            "    for _ in range(OWN):\n        query = -query\n",
         ),
         ('        with compiled_or_fallback("flex_attention"):\n', "        if True:\n"),
     ],
@@ -101,8 +103,6 @@ class Variant:
     cache_of: str = ""
     """The variant whose cache it begins with; empty: cold."""
     drafters: int = 3
-    to_the_end: bool = False
-    """It trains fewer steps, evaluates and ends by itself."""
 
 
 def cleared() -> Edits:
@@ -112,7 +112,7 @@ def cleared() -> Edits:
 
 
 VARIANTS = {
-    "healthy_cold": Variant(settings={"steps": 220}, to_the_end=True),
+    "healthy_cold": Variant(settings={"steps": 90, "checkpoint.every_steps": 30}),
     "healthy_warm": Variant(cache_of="healthy_cold"),
     "unguarded": Variant(COMPILED_BY_EACH),
     "silenced": Variant(with_line(DYNAMO + "error_on_nested_fx_trace = False")),
@@ -125,8 +125,10 @@ VARIANTS = {
         )
     ),
     "flag_cleared": Variant(cleared()),
-    "dense": Variant(COMPILED_BY_EACH, variables={"TORCHDYNAMO_DISABLE": "1"}),
-    "recompile_limit": Variant(COMPILED_BY_EACH, {"train.length_buckets": 14}, drafters=1),
+    "dense_of_three": Variant(COMPILED_BY_EACH, variables={"TORCHDYNAMO_DISABLE": "1"}),
+    "healthy_one": Variant(drafters=1),
+    "dense": Variant(COMPILED_BY_EACH, variables={"TORCHDYNAMO_DISABLE": "1"}, drafters=1),
+    "recompile_limit": Variant(COMPILED_BY_EACH, {"train.length_buckets": 14, "data.max_tokens": 1024}, drafters=1),
 }
 
 
@@ -137,7 +139,7 @@ def write_data(path: Path) -> None:
     longest = SETTINGS["data.max_tokens"]
     with path.open("w", encoding="utf-8") as stream:
         for _ in range(600):
-            count = chance.randint(longest // 12, longest // 2)
+            count = 8 + int(longest / 3 * chance.random() ** 2)
             stream.write(json.dumps({"text": " ".join(chance.choice(words) for _ in range(count))}) + "\n")
 
 
@@ -196,7 +198,7 @@ def watch(running: subprocess.Popen[bytes], run: Path) -> list[dict[str, Any]]:
             if said != last or now - taken >= SNAPSHOT_S:
                 snapshots.append({"at_s": round(now - began, 2), "gpus": gpu_now(), "status": status})
                 last, taken = said, now
-            if status.get("phase") == "training" and trained_since is None:
+            if status.get("step") and trained_since is None:
                 trained_since = now
         if trained_since is not None and now - trained_since > MOST_TRAINING_S:
             running.send_signal(signal.SIGTERM)
