@@ -1,0 +1,189 @@
+"""Everything that was looked at of a run and its target, and what could not be: what the signatures judge.
+
+Rule: pure; None is "not looked at", never "nothing there".
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.diagnosis.diff import Comparison, Difference
+from orchestrator.inventory.model import Payload
+from orchestrator.ledger.records import RunRecord
+from orchestrator.ledger.runs import RunSummary, tokens_per_s
+from orchestrator.probes.compile_cache import CompileCache
+from orchestrator.probes.container import ContainerFact
+from orchestrator.probes.environment_finding import EnvironmentFinding
+from orchestrator.probes.gpu import GpuFact
+from orchestrator.probes.kill_plan import KillPlan
+from orchestrator.probes.log_reading import LogReading
+from orchestrator.probes.pace import Pace
+from orchestrator.probes.printed_words import TOKENS
+from orchestrator.probes.throughput import Throughput
+from orchestrator.probes.training import RunPhase
+
+GOES_ON = (RunPhase.RUNNING, RunPhase.STARTING)
+SELECTED = ("launch", "deploy", "stop", "reset", "status", "runs", "env", "hosts", "fingerprint", "rollback")
+"""Verbs that take their target as a word; the others, as `--target`."""
+SHAPE = ("settings", "model", "gpus", "spec")
+"""Kinds of difference that make two runs' rates no measure of one another, but for NO_SHAPE."""
+OF_A_LAUNCH = ("settings", "spec", "cache", "compiler", "replaced", "loaded")
+"""Kinds that a target has only while a run goes on."""
+NO_SHAPE = re.compile(
+    r"resumed from|data path|payload|(?:.*\.)?(?:steps|seed|every|max_steps|epochs|name|run_name|prompts)"
+    r"|(?:log|checkpoint|checkpoints|evaluate|evaluation|export|trackers)\..*"
+    r"|VBIOS|ECC|persistence mode|compute mode|power limit \(W\)"
+)
+"""Names of those that change nothing of how long a step takes, or ought to change nothing."""
+
+
+@dataclass(frozen=True)
+class NotLooked:
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class LinkTrouble:
+    """The target could not be reached, or not all the way."""
+
+    part: str
+    """ssh: up to the host; pct: from there into the container."""
+    what: str
+    evidence: str
+    way_out: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """One run, as its record and its log tell of it."""
+
+    run_id: str
+    record: RunRecord | None = None
+    summary: RunSummary | None = None
+    runtime: Mapping[str, object] | None = None
+    cache_before: CompileCache | None = None
+    """The compile caches as the launch found them."""
+    cache_after: CompileCache | None = None
+    """As it was when it ended, where that was recorded."""
+    seeded_from: str | None = None
+    """The snapshot that its cache had been made from when it was launched."""
+    pace: Pace | None = None
+    throughput: Throughput | None = None
+    log: LogReading | None = None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Over minutes, not a moment: what its lines say, else what the payload says of its own long window."""
+        measured = self.pace.rate() if self.pace is not None else None
+        if measured is not None:
+            return measured
+        status = self.record.status if self.record is not None else None
+        if status is not None and status.tokens_per_s is not None:
+            return status.tokens_per_s
+        long = self.throughput.long_rate if self.throughput is not None else None
+        if long is not None and long.counted == TOKENS and not long.per_device:
+            return long.per_s
+        return tokens_per_s(self.summary) if self.summary is not None else None
+
+    @property
+    def phase(self) -> RunPhase | None:
+        return self.record.state.phase if self.record is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What of the target runs out."""
+
+    disk_free_bytes: int | None = None
+    inodes_free: int | None = None
+    shm_free_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    target: str
+    label: str
+    named: bool = False
+    """Commands have to name the target: the inventory has several."""
+    now_s: float | None = None
+    """The target's clock."""
+    link: LinkTrouble | None = None
+    payload: Payload | None = None
+    run: RunFacts | None = None
+    """Whose health is asked; None: there is no run yet."""
+    good: RunFacts | None = None
+    """The last good run before it."""
+    good_why: str = ""
+    comparison: Comparison | None = None
+    """From the last good run to the run."""
+    since: Comparison | None = None
+    """From the run (without one to compare with: the last good) to the target as it is now."""
+    cache_now: CompileCache | None = None
+    cache_writers: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    """Runs since the cache was made anew, with their runtime.json, the oldest first."""
+    snapshots: tuple[str, ...] | None = None
+    """Kept copies of the cache, the newest last."""
+    environment: tuple[EnvironmentFinding, ...] | None = None
+    gpus: tuple[GpuFact, ...] | None = None
+    gpu_error: str | None = None
+    gpu_warnings: tuple[str, ...] = ()
+    kernel_log: tuple[str, ...] | None = None
+    memory_swing_seen: float | None = None
+    """As memory_swing, of GPUs that were asked again and again."""
+    processes: KillPlan | None = None
+    """Who is on the GPUs, and what is left of runs, as a reset would see it."""
+    container: ContainerFact | None = None
+    machine: Machine | None = None
+    clock_offset_s: float | None = None
+    """The target's clock less ours."""
+    edited_at_start: tuple[Difference, ...] = ()
+    """Files that were not as deployed, or not as expected, when the run began, whatever the last good run had."""
+    not_looked: tuple[NotLooked, ...] = ()
+
+    @property
+    def live(self) -> bool:
+        return self.run is not None and self.run.phase in GOES_ON
+
+    @property
+    def same_shape(self) -> bool:
+        """The last good run trained the same thing on the same devices, as far as both tell."""
+        return self.comparison is not None and not self.other_shape
+
+    def changed(self, *kinds: str) -> tuple[Difference, ...]:
+        """Differences of these kinds from the last good run to the run, then those from the run to now."""
+        found = {(one.kind, one.name, one.part): one for one in differences(self.comparison, *kinds)}
+        for one in differences(self.since, *(kind for kind in kinds if kind not in OF_A_LAUNCH)):
+            found.setdefault((one.kind, one.name, one.part), one)
+        return tuple(found.values())
+
+    @property
+    def memory_swing(self) -> float | None:
+        """How much of its highest use a GPU's memory goes up and down by, of the GPU that moves most; 0 to 1."""
+        swings = [self.memory_swing_seen, self.run.pace.memory_swing if self.run and self.run.pace else None]
+        return max((swing for swing in swings if swing is not None), default=None)
+
+    @property
+    def other_shape(self) -> tuple[Difference, ...]:
+        """What makes the last good run's rate no measure of this one's."""
+        return tuple(one for one in differences(self.comparison, *SHAPE) if not NO_SHAPE.fullmatch(one.name))
+
+    def orch(self, *words: str, options: str = "") -> str:
+        """A command line of orch, for this target."""
+        argv = ["orch", *words]
+        if self.named and words[0] in SELECTED and words[0] != "runs":
+            argv.append(self.target)
+        elif self.named:
+            argv += ["--target", self.target]
+        return shlex.join(argv) + (f" {options}" if options else "")
+
+
+def differences(comparison: Comparison | None, *kinds: str) -> tuple[Difference, ...]:
+    """Those of these kinds; all without any."""
+    found = comparison.differences if comparison is not None else ()
+    return tuple(one for one in found if not kinds or one.kind in kinds)

@@ -1,0 +1,204 @@
+"""A case -> what is wrong with it, the cause first; what is healthy; what could not be looked at.
+
+Rule: pure. A cause is as severe as what it made: a change that nothing suffers from is worth a word, the same change
+under a run that is slow or dead is what to mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from orchestrator.diagnosis.case import Case, NotLooked
+from orchestrator.diagnosis.finding import CRITICAL, INFO, SYMPTOMS, WARNING, Finding, ranked
+from orchestrator.diagnosis.signatures import cache, changes, compiled, environment, gpus, link, machine, run
+from orchestrator.diagnosis.signatures.words import held_text
+from orchestrator.probes.units import bytes_text, rate_text
+
+Signature = Callable[[Case], Iterable[Finding]]
+Seen = Callable[[Case], str | None]
+
+NAMED_CAUSES = frozenset({"slow", "run-dead", "run-stalled", "session-dead", "clock", "memory", "eager-fallback"})
+"""That name no cause of a slow run."""
+LIFTED = ("environment-polluted", "cuda-major", "code-edited", "settings-changed", "cold-cache", "warm-up-insufficient")
+"""Changes that are no trouble by themselves."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """What is looked at together."""
+
+    name: str
+    ids: tuple[str, ...]
+    signatures: tuple[Signature, ...]
+    seen: Seen
+    """What to say of it when nothing is wrong; None: it was not looked at."""
+    cheap: bool = True
+    """Judged in each status, too, of what that asks anyhow."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    findings: tuple[Finding, ...]
+    """The cause first."""
+    healthy: tuple[str, ...]
+    not_looked: tuple[NotLooked, ...]
+
+
+def diagnose(case: Case) -> Diagnosis:
+    if case.link is not None:
+        return Diagnosis(tuple(link.unreachable(case)), (), (NotLooked("all of the target", case.link.what),))
+    found = ranked(_lifted(one for area in AREAS for signature in area.signatures for one in signature(case)))
+    bad = {one.id for one in found if one.severity != INFO}
+    healthy: list[str] = []
+    not_looked = list(case.not_looked)
+    for area in AREAS:
+        text = area.seen(case)
+        if text is None:
+            not_looked.append(NotLooked(area.name, _why_not(case, area)))
+        elif not bad & {*area.ids}:
+            healthy.append(f"{area.name} ({text})" if text else area.name)
+    if not bad & ({*AREA_IDS} - NAMED_CAUSES):
+        found = tuple(_with_healthy(one, healthy) if one.id == "slow" else one for one in found)
+    return Diagnosis(found, tuple(healthy), tuple({one.what: one for one in reversed(not_looked)}.values())[::-1])
+
+
+def cheap_findings(case: Case) -> tuple[Finding, ...]:
+    """Of what a status asks anyhow."""
+    return ranked(
+        _lifted(one for area in AREAS if area.cheap for signature in area.signatures for one in signature(case))
+    )
+
+
+def _lifted(found: Iterable[Finding]) -> Iterator[Finding]:
+    """With what a run suffers from, a change is a cause."""
+    listed = list(found)
+    suffers = [one for one in listed if one.id in SYMPTOMS and one.severity != INFO]
+    for one in listed:
+        if suffers and one.id in LIFTED and one.severity == INFO and one.evidence:
+            yield replace(one, severity=WARNING)
+        elif any(symptom.severity == CRITICAL for symptom in suffers) and one.id in LIFTED and one.severity == WARNING:
+            yield replace(one, severity=CRITICAL)
+        else:
+            yield one
+
+
+def _with_healthy(one: Finding, healthy: list[str]) -> Finding:
+    return replace(one, evidence=(*one.evidence, f"healthy: {', '.join(healthy)}")) if healthy else one
+
+
+def _why_not(case: Case, area: Area) -> str:
+    told = next((one.why for one in case.not_looked if one.what == area.name), None)
+    if told is not None:
+        return told
+    if case.run is None:
+        return "there is no run yet"
+    return "there is no last good run to compare with" if case.good is None else "it was not told"
+
+
+def _of_run(case: Case) -> str | None:
+    record = case.run.record if case.run is not None else None
+    if record is None:
+        return None
+    return f"{record.run_id} {record.state.phase.value}"
+
+
+def _of_rate(case: Case) -> str | None:
+    here = case.run.tokens_per_s if case.run is not None else None
+    if here is None or case.good is None or not case.good.tokens_per_s or not case.same_shape:
+        return None
+    return f"{rate_text(here)}, last good {rate_text(case.good.tokens_per_s)}"
+
+
+def _of_compiled(case: Case) -> str | None:
+    status = case.run.record.status if case.run is not None and case.run.record is not None else None
+    if status is not None and status.compiled is not None:
+        return f"{status.compiled.get('fallbacks', 0)} fallbacks, {status.compiled.get('recompiles', 0)} recompiles"
+    return "nothing in its log" if case.run is not None and case.run.log is not None else None
+
+
+def _of_cache(case: Case) -> str | None:
+    before = case.run.cache_before if case.run is not None else None
+    cached = before if before is not None else case.cache_now
+    return None if cached is None else held_text(cached)
+
+
+def _of_environment(case: Case) -> str | None:
+    if case.environment is None and case.comparison is None:
+        return None
+    if case.environment is not None and not any(one.kind == "no_baseline" for one in case.environment):
+        return "as its lock or baseline says"
+    return "as at the last good run" if case.comparison is not None else None
+
+
+def _of_changes(case: Case) -> str | None:
+    return None if case.comparison is None else "as at the last good run"
+
+
+def _of_processes(case: Case) -> str | None:
+    return None if case.processes is None else "no strays"
+
+
+def _of_gpus(case: Case) -> str | None:
+    return None if case.gpus is None else f"{len(case.gpus)}"
+
+
+def _of_machine(case: Case) -> str | None:
+    free = case.machine.disk_free_bytes if case.machine is not None else None
+    return None if free is None else f"{bytes_text(free)} free"
+
+
+def _of_memory(case: Case) -> str | None:
+    container = case.container
+    if container is None or container.memory_used_bytes is None:
+        return None
+    limit = container.memory_limit_bytes
+    return bytes_text(container.memory_used_bytes) + (f" of {bytes_text(limit)}" if limit else "")
+
+
+def _of_session(case: Case) -> str | None:
+    session = case.run.record.session if case.run is not None and case.run.record is not None else None
+    if session is None or session.present is None:
+        return None
+    return session.name if session.present or not case.live else None
+
+
+def _of_clock(case: Case) -> str | None:
+    return None if case.clock_offset_s is None else f"{case.clock_offset_s:+.0f} s"
+
+
+AREAS: tuple[Area, ...] = (
+    Area("run", ("run-dead", "run-stalled"), (run.dead, run.stalled), _of_run),
+    Area("rate", ("slow", "input-starved", "drafter-starved"), (run.slow, run.starved), _of_rate),
+    Area(
+        "compiled code",
+        ("fx-race", "recompile-limit", "eager-fallback", "torch-changed"),
+        (compiled.fx_race, compiled.torch_changed, compiled.recompile_limit, compiled.eager_fallback),
+        _of_compiled,
+    ),
+    Area(
+        "compile cache",
+        ("cold-cache", "warm-up-insufficient", "seed-missed", "hacked-cache"),
+        (cache.lost, cache.seed_missed, cache.hacked),
+        _of_cache,
+    ),
+    Area(
+        "environment",
+        ("environment-polluted", "cuda-major", "missing-library"),
+        (environment.missing_library, environment.polluted, environment.cuda_major),
+        _of_environment,
+    ),
+    Area(
+        "code, settings and data",
+        ("code-edited", "settings-changed", "data-changed"),
+        (changes.code_edited, changes.settings_changed, changes.data_changed),
+        _of_changes,
+    ),
+    Area("processes", ("stray-process", "gpu-neighbour"), (gpus.stray, gpus.neighbour), _of_processes),
+    Area("GPUs", ("gpu-lost", "gpu-ecc", "gpu-throttled"), (gpus.lost, gpus.ecc, gpus.throttled), _of_gpus),
+    Area("disk and /dev/shm", ("disk-full", "shm-small"), (machine.disk, machine.shm), _of_machine),
+    Area("memory", ("memory",), (machine.memory,), _of_memory),
+    Area("session", ("session-dead",), (run.session_dead,), _of_session),
+    Area("clock", ("clock",), (link.clock,), _of_clock),
+)
+AREA_IDS = tuple(one for area in AREAS for one in area.ids)

@@ -1,0 +1,28 @@
+"""Is a run slow? Judged over minutes, and with two thresholds, so that the answer does not flicker.
+
+Rule: pure. A run of the same shape that reaches NEARLY of the good rate is as good as it (healthy runs were seen at 20
+to 21.5 Ktok/s, 0.93); one is slow from below SLOW on (a changed environment was seen at 0.60) until it is at NEARLY.
+"""
+
+from __future__ import annotations
+
+from orchestrator.ledger.runs import NEAR_BEST
+from orchestrator.probes.pace import Pace
+
+NEARLY = NEAR_BEST
+SLOW = 0.80
+MOST_LOOKED_AT = 200
+"""Of its last lines: hours of them."""
+
+
+def is_slow(pace: Pace | None, now_per_s: float, good_per_s: float) -> bool:
+    """pace: its lines, from which the answer follows line by line; without them, the rate of now decides alone."""
+    if pace is None or len(pace.samples) < 2:
+        return now_per_s < SLOW * good_per_s
+    slow = False
+    last = len(pace.samples) - 1
+    for index in range(max(0, last - MOST_LOOKED_AT), last + 1):
+        rate = pace.rate(index)
+        if rate is not None:
+            slow = rate < (NEARLY if slow else SLOW) * good_per_s
+    return slow if pace.rate() is not None else now_per_s < SLOW * good_per_s

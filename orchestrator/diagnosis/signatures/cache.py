@@ -1,0 +1,145 @@
+"""cold-cache, warm-up-insufficient, seed-missed, hacked-cache: did the run find compiled what it asked for?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.diagnosis.case import Case, differences
+from orchestrator.diagnosis.finding import INFO, WARNING, Finding
+from orchestrator.diagnosis.signatures.compiled import HACKS
+from orchestrator.diagnosis.signatures.words import difference_text, good_text, held_text
+from orchestrator.probes.compile_cache import CompileCache
+from orchestrator.probes.values import as_mapping
+
+LOST = 0.5
+"""Of what the last good run found: a cache grows, and loses nothing by itself."""
+TOUCHED = 0.05
+"""Of it: less than this, and more than nothing, is what one small compilation leaves (0.26 % was seen)."""
+TRIFLE_BYTES = 10_000_000
+"""A cache that was never larger than this is that of a small model, or of no GPU."""
+KEYS = ("torch", "stack", "python", "gpus", "driver", "code")
+"""Differences that make a cache's entries another's: to compile anew is then as it should be."""
+MISSED = 0.5
+"""Of the look-ups of a run that began with a seeded cache."""
+
+
+def lost(case: Case) -> Iterator[Finding]:
+    """cold-cache, or warm-up-insufficient where something was compiled since."""
+    run = case.run
+    before = run.cache_before if run is not None else None
+    if before is None:
+        before = case.cache_now if run is None or not case.live else None
+    then = _largest(case)
+    if before is None or then is None or not then.bytes or then.bytes < TRIFLE_BYTES or not before.complete:
+        return
+    share = (before.bytes or 0) / then.bytes
+    if share >= LOST or run is None:
+        return
+    evidence = [
+        f"it held {held_text(before)} at the start; {held_text(then)} with {good_text(case)} ({100 * share:.2g} %)"
+    ]
+    expected = [difference_text(one) for one in differences(case.comparison, *KEYS)[:2]]
+    evidence += [f"{text}: what was compiled before would not have been found anyhow" for text in expected]
+    evidence += _counted(case)
+    severity = INFO if expected or _compiles_first(case) else WARNING
+    way = _way_back(case)
+    if before.bytes and share < TOUCHED:
+        yield Finding(
+            "warm-up-insufficient",
+            severity,
+            "the warm-up compiled a small part of what the run asks for",
+            tuple(evidence),
+            "one call of one kernel at one shape on one GPU warms nothing else: not the other devices, the backward "
+            "pass, the loss, other lengths",
+            way[0],
+            way[1],
+        )
+        return
+    yield Finding(
+        "cold-cache",
+        severity,
+        "the run began with a compile cache that had lost what the last good run had",
+        tuple(evidence),
+        "someone removed it, or its folder is another one; compiling anew takes 8 to 10 minutes, and shows races in "
+        "the code that a warm cache hides",
+        way[0],
+        way[1],
+    )
+
+
+def _largest(case: Case) -> CompileCache | None:
+    """With the last good run: what it found, or left."""
+    good = case.good
+    known = [one for one in (good.cache_before, good.cache_after) if one is not None] if good is not None else []
+    return max(known, key=lambda one: one.bytes or 0, default=None)
+
+
+def _compiles_first(case: Case) -> bool:
+    """The payload counts what it compiles, and does so before it trains: a cold cache costs it time only."""
+    status = case.run.record.status if case.run is not None and case.run.record is not None else None
+    return status is not None and (status.compiled is not None or status.compile_total is not None)
+
+
+def _way_back(case: Case) -> tuple[str, str | None]:
+    if case.snapshots:
+        return "make the cache anew from the copy that goes with the last good run, then launch again", case.orch(
+            "cache", "seed", "last-good", options="--replace"
+        )
+    return (
+        "let a run compile everything once, look that it trains at its old rate, and keep a copy of the cache",
+        case.orch("cache", "save", "good"),
+    )
+
+
+def _counted(case: Case) -> list[str]:
+    status = case.run.record.status if case.run is not None and case.run.record is not None else None
+    counts = (status.compiled or {}) if status is not None else {}
+    hits, misses = counts.get("cache_hits"), counts.get("cache_misses")
+    return [f"{hits} graphs came from the cache, {misses} did not"] if hits is not None and misses is not None else []
+
+
+def seed_missed(case: Case) -> Iterator[Finding]:
+    run = case.run
+    status = run.record.status if run is not None and run.record is not None else None
+    counts = (status.compiled or {}) if status is not None else {}
+    hits, misses = counts.get("cache_hits"), counts.get("cache_misses")
+    if run is None or run.seeded_from is None or hits is None or misses is None or hits + misses == 0:
+        return
+    if misses <= MISSED * (hits + misses):
+        return
+    causes = [difference_text(one) for one in differences(case.comparison, *KEYS)[:3]]
+    yield Finding(
+        "seed-missed",
+        WARNING,
+        f"the cache was made from {run.seeded_from}, and the run found little of it again",
+        (f"{hits} graphs came from the cache, {misses} did not", *causes),
+        "its entries were made with another torch, triton, Python or GPU, for other devices, or by other code",
+        "see what differs from the run that made them, and keep this run's cache once it trains well",
+        case.orch("cache", "show"),
+    )
+
+
+def hacked(case: Case) -> Iterator[Finding]:
+    """A run with compiler settings that are known to leave worse kernels wrote into the cache that is used now."""
+    if not case.cache_writers:
+        return
+    told = []
+    for run_id, runtime in case.cache_writers:
+        settings = as_mapping(runtime.get("compiler_settings"))
+        for (module, name), (value, meaning) in HACKS.items():
+            if as_mapping(settings.get(module)).get(name) is value and name not in ("force_disable_caches", "disable"):
+                told.append(f"run {run_id} wrote into it with {module}.{name} = {value}: {meaning}")
+    if told:
+        yield Finding(
+            "hacked-cache",
+            WARNING,
+            "the compile cache holds entries that a run with altered compiler settings left",
+            tuple(told),
+            "such a run keeps degraded kernels, which every later run finds again and takes for good",
+            "set this cache aside and make it anew from the copy that goes with the last good run"
+            if case.snapshots
+            else "set this cache aside and let a run without those settings fill a new one",
+            case.orch("cache", "seed", "last-good", options="--replace")
+            if case.snapshots
+            else case.orch("cache", "clear"),
+        )

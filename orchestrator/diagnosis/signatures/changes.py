@@ -1,0 +1,98 @@
+"""code-edited, settings-changed, data-changed: what the training was given, beside the last good run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.diagnosis.case import Case, differences
+from orchestrator.diagnosis.diff import Difference
+from orchestrator.diagnosis.finding import INFO, WARNING, Finding
+from orchestrator.diagnosis.signatures.words import difference_text, differences_text, good_text, rate_line
+from orchestrator.probes.text import one_line
+
+FALLEN = 0.5
+"""Of the last good rate, on the same devices and model: a setting rarely halves it on purpose."""
+OF_THE_RUN = ("settings", "spec", "variables", "secrets", "limits", "container", "machine", "gpus", "model")
+CPU_AND_MEMORY = ("limits", "container", "machine")
+
+
+def code_edited(case: Case) -> Iterator[Finding]:
+    edited = [one for one in case.changed("edited", "expected") if _is_wrong(one)]
+    edited += [one for one in case.edited_at_start if one.name not in {known.name for known in edited}]
+    if edited:
+        lines = [_edit_line(one) for one in edited]
+        yield Finding(
+            "code-edited",
+            WARNING,
+            f"{edited[0].name} is not as it was deployed"
+            + (f", and {len(edited) - 1} more files" if edited[1:] else ""),
+            tuple(one_line(line, 200) for line in lines[:8]),
+            "a cure was tried on the machine itself and stayed in the code",
+            "look at the lines that differ; then deploy the committed code again"
+            if not _outside(edited)
+            else "look at the lines that differ, and put the committed file back",
+            case.orch("diff") if _outside(edited) else case.orch("deploy"),
+        )
+        return
+    changed = differences(case.comparison, "code")
+    if changed:
+        yield Finding(
+            "code-edited",
+            INFO,
+            f"the code is another than at {good_text(case)}",
+            (*differences_text(one for one in changed if one.part != "release"), *rate_line(case)),
+            "another release was deployed",
+            "see which lines changed; a slower or failing run may be due to them",
+            case.orch("diff"),
+        )
+
+
+def _is_wrong(one: Difference) -> bool:
+    """It is edited now: one that was put back is well."""
+    if one.kind == "expected":
+        return not (one.b or "").endswith("(as expected)")
+    return one.b is not None
+
+
+def _outside(edited: list[Difference]) -> bool:
+    return any(one.name.startswith("/") for one in edited)
+
+
+def _edit_line(one: Difference) -> str:
+    if one.kind == "expected":
+        return f"{one.name}: {one.b or 'not known'}"
+    return difference_text(one)
+
+
+def settings_changed(case: Case) -> Iterator[Finding]:
+    changed = differences(case.comparison, *OF_THE_RUN)
+    if not changed:
+        return
+    here = case.run.tokens_per_s if case.run is not None else None
+    there = case.good.tokens_per_s if case.good is not None else None
+    halved = bool(here and there and here < FALLEN * there)
+    devices = [one for one in changed if one.kind == "gpus" or one.name in ("targets", "drafters", "model path")]
+    yield Finding(
+        "settings-changed",
+        WARNING if halved and not devices and differences(case.comparison, "model") == () else INFO,
+        f"it does not run with what {good_text(case)} ran with: {difference_text(changed[0])}"
+        + (f", and {len(changed) - 1} more" if changed[1:] else ""),
+        (*differences_text(changed), *rate_line(case)),
+        "changed on purpose, or by a variable, a limit or a machine that is another",
+        "where the rate fell with it, take back one change at a time, and compare over minutes",
+        case.orch("diff"),
+    )
+
+
+def data_changed(case: Case) -> Iterator[Finding]:
+    changed = differences(case.comparison, "data")
+    if changed:
+        yield Finding(
+            "data-changed",
+            INFO,
+            f"the data is another than at {good_text(case)}",
+            (*differences_text(changed), *rate_line(case)),
+            "samples were added or made anew: steps per epoch, lengths and what has to be read change with them",
+            "compare rates and losses with that in mind; other lengths compile other shapes",
+            case.orch("diff"),
+        )

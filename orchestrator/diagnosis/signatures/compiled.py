@@ -1,0 +1,190 @@
+"""fx-race, torch-changed, recompile-limit, eager-fallback: did the training run the code that was compiled for it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from orchestrator.diagnosis.case import Case, differences
+from orchestrator.diagnosis.diff import Difference
+from orchestrator.diagnosis.finding import CRITICAL, WARNING, Finding
+from orchestrator.diagnosis.signatures.words import (
+    difference_text,
+    differences_text,
+    failure_lines,
+    failures,
+    good_text,
+    held_text,
+    rate_line,
+)
+from orchestrator.probes.values import as_mapping
+
+RACE_SAYS = ("FX to symbolically trace a dynamo-optimized", "module is not installed as a submodule")
+"""The second: Tracer.trace patches nn.Module.__call__ for all threads; the target threads fall over it."""
+FALLEN = 0.5
+"""Of the last good run's rate: the fallback was seen at 0.15 to 0.21, a changed environment at 0.60."""
+MEMORY_UP = 1.3
+"""Of the last good run's peak: without fused attention 4.8 times were seen."""
+SWING = 0.25
+"""Of its highest use: a healthy allocator keeps what it has, a fallback's memory comes and goes."""
+HACKS = {
+    ("torch._dynamo.config", "error_on_nested_fx_trace"): (
+        False,
+        "a call that meets a trace runs uncompiled, silently",
+    ),
+    ("torch._dynamo.config", "force_compile_during_fx_trace"): (True, "kernels are compiled while a trace goes on"),
+    ("torch._dynamo.config", "suppress_errors"): (True, "what cannot be compiled runs uncompiled, silently"),
+    ("torch._dynamo.config", "disable"): (True, "nothing is compiled"),
+    ("torch._inductor.config", "force_disable_caches"): (True, "nothing is taken from the compile cache"),
+    ("torch._inductor.config", "fx_graph_cache"): (False, "no graph is taken from the compile cache"),
+}
+OWN_GUARD = ("fx_guard.py", "worker_guard.py")
+"""What the shipped payload itself puts in the place of torch's functions."""
+
+
+def fx_race(case: Case) -> Iterator[Finding]:
+    found = [
+        one
+        for one in failures(case, "dynamo_fx_nested", "exception")
+        if one.kind == "dynamo_fx_nested" or any(words in one.line for words in RACE_SAYS)
+    ]
+    if not found or case.run is None:
+        return
+    evidence = [line for one in found for line in failure_lines(case, one)]
+    out_of_memory = next(failures(case, "cuda_oom"), None)
+    if out_of_memory is not None:
+        evidence.append(f"and, as a consequence: {failure_lines(case, out_of_memory)[0]}")
+    if case.good is not None and case.good.cache_before is not None:
+        then, now = case.good.cache_before, case.run.cache_before
+        evidence.append(f"compile cache at the start: {held_text(now)}; {held_text(then)} at {good_text(case)}")
+    torch = (case.run.runtime or {}).get("torch")
+    if isinstance(torch, str):
+        evidence.append(f"torch {torch}: one tracing flag for the whole process below 2.14")
+    evidence += _what_did_not_help(case)
+    yield Finding(
+        "fx-race",
+        CRITICAL,
+        "threads of one process compiled at once: torch.fx's tracing flag is one for all of them",
+        tuple(evidence),
+        "one thread traces (a compilation, create_block_mask) while another calls compiled code; a warm cache only "
+        "makes the traces short enough to hide it",
+        "compile every shape on one thread before the workers start, or give each device its own process, in the code; "
+        "no setting, package version or cache cures it",
+        case.orch("launch", "--set", "engine=processes") if _is_ours(case) else None,
+    )
+
+
+def _what_did_not_help(case: Case) -> list[str]:
+    tried = differences(case.comparison, "torch", "stack", "packages", "settings", "compiler", "replaced")
+    return [f"changed since, and not the cause: {difference_text(one)}" for one in tried[:3]]
+
+
+def _is_ours(case: Case) -> bool:
+    """The payload that ships has a setting for it."""
+    return case.run is not None and "engine" in (case.run.runtime or {})
+
+
+def torch_changed(case: Case) -> Iterator[Finding]:
+    runtime = case.run.runtime if case.run is not None else None
+    if runtime is None:
+        return
+    told = case.good is not None and case.good.runtime is not None
+    evidence = list(differences_text(_changed_functions(case)))
+    hacks = _hacks(runtime)
+    if told:
+        evidence += differences_text(differences(case.comparison, "compiler"))
+    else:
+        evidence += [
+            f"{name} is replaced by {place}"
+            for name, place in as_mapping(runtime.get("replaced_functions")).items()
+            if not any(own in str(place) for own in OWN_GUARD)
+        ]
+    evidence += [text for text in hacks if text not in evidence]
+    if not evidence:
+        return
+    yield Finding(
+        "torch-changed",
+        CRITICAL if hacks else WARNING,
+        "settings or functions of torch itself are not as they were"
+        if told
+        else "settings or functions of torch itself were replaced",
+        (*evidence, *rate_line(case)),
+        "a cure tried in the code, or a package that patches torch when it is imported",
+        "take the change out of the code, or that package out of the environment; then launch again from a cache that "
+        "was made without it",
+        case.orch("diff"),
+    )
+
+
+def _changed_functions(case: Case) -> list[Difference]:
+    return [
+        one for one in differences(case.comparison, "replaced") if not any(own in (one.b or "") for own in OWN_GUARD)
+    ]
+
+
+def _hacks(runtime: Mapping[str, object]) -> list[str]:
+    settings = as_mapping(runtime.get("compiler_settings"))
+    found = []
+    for (module, name), (value, meaning) in HACKS.items():
+        if as_mapping(settings.get(module)).get(name) is value:
+            found.append(f"{module}.{name} = {value}: {meaning}")
+    return found
+
+
+def recompile_limit(case: Case) -> Iterator[Finding]:
+    for one in failures(case, "recompile_limit"):
+        yield Finding(
+            "recompile-limit",
+            CRITICAL,
+            "compiled too often: torch gave up, and what it gave up on runs uncompiled",
+            (*failure_lines(case, one), *rate_line(case)),
+            "the limit (8) counts per function, whatever the device: 3 devices x 2 gradient modes x 2 shapes are 12",
+            "raise torch._dynamo.config.recompile_limit above devices x gradient modes x shapes, in every thread, or "
+            "fill sequences up to fewer lengths",
+        )
+
+
+def eager_fallback(case: Case) -> Iterator[Finding]:
+    if case.run is None:
+        return
+    evidence = _said_by_counters(case) + [
+        line for one in failures(case, "eager_fallback") for line in failure_lines(case, one)
+    ]
+    certain = bool(evidence)
+    if not certain:
+        evidence = _said_by_memory(case)
+    if not evidence:
+        return
+    yield Finding(
+        "eager-fallback",
+        CRITICAL,
+        "code that was to run compiled runs uncompiled" + ("" if certain else ", as rate and memory say together"),
+        (*evidence, *rate_line(case)),
+        "torch's tracing flag got stuck (two threads compiled at once), a recompile limit, or a setting that silences "
+        "the error; a flag that is stuck never heals",
+        "stop it, mend what is named above this finding, and launch again; waiting does not help",
+        case.orch("stop") if case.live else case.orch("logs", "--traceback"),
+    )
+
+
+def _said_by_counters(case: Case) -> list[str]:
+    status = case.run.record.status if case.run is not None and case.run.record is not None else None
+    count = (status.compiled or {}).get("fallbacks", 0) if status is not None else 0
+    return [f"{count} calls ran uncompiled, by the payload's own counter; 0 is healthy"] if count else []
+
+
+def _said_by_memory(case: Case) -> list[str]:
+    """Well below the last good rate, with memory that is up or that comes and goes. None of it alone."""
+    run, good = case.run, case.good
+    here, there = run.tokens_per_s if run else None, good.tokens_per_s if good else None
+    if run is None or not here or not there or here >= FALLEN * there or not case.same_shape:
+        return []
+    evidence = []
+    peak, peak_then = (one.pace.peak_mib if one is not None and one.pace is not None else None for one in (run, good))
+    if peak is not None and peak_then and peak > MEMORY_UP * peak_then:
+        evidence.append(f"GPU memory peaks at {peak:.0f} MiB; {peak_then:.0f} MiB at {good_text(case)}")
+    swing = case.memory_swing
+    swing_then = good.pace.memory_swing if good is not None and good.pace is not None else None
+    if swing is not None and swing > SWING and swing > 2 * (swing_then or 0.0):
+        before = "" if swing_then is None else f"; {100 * swing_then:.0f} % at {good_text(case)}"
+        evidence.append(f"GPU memory goes up and down by {100 * swing:.0f} % of its highest{before}")
+    return evidence
