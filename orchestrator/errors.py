@@ -113,5 +113,8 @@ EXIT_NOTHING_FOUND = 1
 EXIT_DIFFERS = 1
 """`orch diff` found differences: an answer, as diff(1) gives it."""
 
+EXIT_UNWELL = 1
+"""`orch doctor` found something above info: an answer."""
+
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130

@@ -144,6 +144,16 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     target(diff)
     as_json(diff)
 
+    doctor = command("doctor", "why is it slow or dead: findings, the cause first; exit code 1: one is above info")
+    doctor.add_argument(
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="run id, its beginning, or `last` (default: the live or last one)",
+    )
+    target(doctor)
+    as_json(doctor)
+
     fingerprint = command("fingerprint", "everything that a run would start from now; nothing is started")
     selectors(fingerprint)
     fingerprint.add_argument("--json", action="store_true", help="canonical: the same for the same, byte for byte")

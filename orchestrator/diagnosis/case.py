@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.diagnosis.comparable import Facts
 from orchestrator.diagnosis.diff import Comparison, Difference
 from orchestrator.inventory.model import Payload
 from orchestrator.ledger.records import RunRecord
@@ -187,3 +188,13 @@ def differences(comparison: Comparison | None, *kinds: str) -> tuple[Difference,
     """Those of these kinds; all without any."""
     found = comparison.differences if comparison is not None else ()
     return tuple(one for one in found if not kinds or one.kind in kinds)
+
+
+def edited_files(facts: Facts) -> tuple[Difference, ...]:
+    """Those that were not as deployed, or not as expected, whatever another run had."""
+    return tuple(
+        Difference(kind, name, None, value, kind)
+        for kind in ("edited", "expected")
+        for name, value in (facts.get(kind) or {}).items()
+        if value is not None and (kind == "edited" or value.endswith("(not as expected)"))
+    )

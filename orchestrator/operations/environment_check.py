@@ -24,7 +24,7 @@ from orchestrator.probes.environment import (
     parse_look,
 )
 from orchestrator.probes.environment_check import find_wrong
-from orchestrator.probes.environment_finding import ERROR, NOTE
+from orchestrator.probes.environment_finding import ERROR, NOTE, EnvironmentFinding
 from orchestrator.probes.values import as_mapping, as_str
 from orchestrator.reports.environment_check import BaselineReport, CheckReport
 from orchestrator.transport.tracing import Trace
@@ -60,6 +60,15 @@ async def check(target: Target, request: CheckRequest, *, trace: Trace | None = 
         facts = await _look(session, target, which.python, request)
         expected = which.lock or await _baseline(session, target, facts)
     return CheckReport(target.name, facts, expected, find_wrong(facts, expected))
+
+
+async def look_at_environment(
+    session: AgentSession, target: Target, request: CheckRequest
+) -> tuple[EnvironmentFinding, ...]:
+    """What `check` finds, over a session that is there."""
+    which = await _which(session, target, request)
+    facts = await _look(session, target, which.python, request)
+    return find_wrong(facts, which.lock or await _baseline(session, target, facts))
 
 
 async def record_baseline(target: Target, python: str | None, *, trace: Trace | None = None) -> BaselineReport:

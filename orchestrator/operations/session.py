@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
@@ -64,18 +65,47 @@ async def agent_sessions(
     The host's is None where none can be had (a login that may only use pct, no Python); the text says why.
     """
     async with _connected(target, trace) as (transport, session), AsyncExitStack() as stack:
-        if target.kind == "none":
-            yield session, session, ""
-            return
-        host, why = None, ""
-        try:
-            host = await AgentSession.open(transport.on_host())
-        except (ContainerError, AuthError) as error:
-            why = f"{error.what}: {error.evidence}" if error.evidence else error.what
-        if host is not None:
-            stack.push_async_callback(host.close)
-            await stack.enter_async_context(_traced(host, trace))
+        host, why = await _on_host(target, transport, session, stack, trace)
         yield session, host, why
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """All that there is to ask of a target, over one connection."""
+
+    target: AgentSession
+    host: AgentSession | None
+    """The same one for a target that is a host; None: none can be had."""
+    why_no_host: str
+    config: Awaitable[dict[str, str] | None]
+    """What the host's file says of the container."""
+
+
+@asynccontextmanager
+async def all_sessions(target: Target, trace: Trace | None) -> AsyncIterator[Sessions]:
+    """Raises what the transport and the container raise."""
+    async with _connected(target, trace) as (transport, session), AsyncExitStack() as stack:
+        reading = asyncio.ensure_future(transport.container_config())
+        try:
+            host, why = await _on_host(target, transport, session, stack, trace)
+            yield Sessions(session, host, why, reading)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _on_host(
+    target: Target, transport: ContainerTransport, session: AgentSession, stack: AsyncExitStack, trace: Trace | None
+) -> tuple[AgentSession | None, str]:
+    if target.kind == "none":
+        return session, ""
+    try:
+        host = await AgentSession.open(transport.on_host())
+    except (ContainerError, AuthError) as error:
+        return None, f"{error.what}: {error.evidence}" if error.evidence else error.what
+    stack.push_async_callback(host.close)
+    await stack.enter_async_context(_traced(host, trace))
+    return host, ""
 
 
 @asynccontextmanager

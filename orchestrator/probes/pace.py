@@ -49,8 +49,9 @@ class Pace:
     """metrics.jsonl or log"""
 
     def rate(self, until: int | None = None) -> float | None:
-        """Tokens a second up to sample `until` (None: the last): the median over the last WINDOW_S, and over LEAST_LINES
-        lines at least: an evaluation or a checkpoint between two lines is no slowdown. None: too little of it."""
+        """Tokens a second up to sample `until` (None: the last): the median over the last WINDOW_S, and over
+        LEAST_LINES lines at least, so that an evaluation or a checkpoint between two lines is no slowdown. None: too
+        little of it."""
         told = [one for one in self.samples[: None if until is None else until + 1] if one.tokens_per_s is not None]
         timed = [one for one in told if one.at_s is not None]
         if not timed:

@@ -1,0 +1,354 @@
+"""Everything that tells why a run is slow or dead, over one connection; then the diagnosis. Nothing is changed.
+
+Rule: what cannot be looked at is part of the answer, and keeps nothing else from being looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from orchestrator.agent.client import AgentSession
+from orchestrator.agent.errors import AgentOpError
+from orchestrator.diagnosis.case import Case, LinkTrouble, Machine, NotLooked, RunFacts, edited_files
+from orchestrator.diagnosis.comparable import cache_of, comparable_facts
+from orchestrator.diagnosis.diagnose import diagnose
+from orchestrator.diagnosis.diff import Comparison, Difference, compare
+from orchestrator.errors import (
+    AuthError,
+    ContainerError,
+    DeadlineError,
+    HostKeyError,
+    OrchError,
+    OutcomeUnknownError,
+    PreflightError,
+    UnreachableError,
+)
+from orchestrator.inventory.model import Target
+from orchestrator.ledger.records import RunRecord, parse_run_record
+from orchestrator.ledger.runs import Good, RunSummary, choose_run, last_good, shape_of
+from orchestrator.ledger.runspec import cache_folders
+from orchestrator.ledger.snapshots import Snapshots, parse_snapshots
+from orchestrator.operations.environment_check import CheckRequest, look_at_environment
+from orchestrator.operations.identity import ask_identity
+from orchestrator.operations.kernel_log import kernel_text
+from orchestrator.operations.reset_look import look
+from orchestrator.operations.runs import all_runs, least_per_s, read_json
+from orchestrator.operations.session import Sessions, all_sessions
+from orchestrator.probes.compile_cache import parse_cache_stats
+from orchestrator.probes.container import parse_container
+from orchestrator.probes.gpu import QUESTION
+from orchestrator.probes.kernel_log import kernel_sentences
+from orchestrator.probes.kill_plan import KillPlan, parse_leftovers, plan_kill
+from orchestrator.probes.log_reading import LogReading, read_log
+from orchestrator.probes.pace import Pace, pace_of_log, parse_metrics
+from orchestrator.probes.throughput import merge, read_tail
+from orchestrator.probes.values import as_float, as_int, as_mapping
+from orchestrator.reports.doctor import DoctorReport
+from orchestrator.reports.status_facts import GpuWord, gpu_answer
+from orchestrator.transport.tracing import Trace
+from remote_payload import contract
+
+LOG_BYTES = 1024 * 1024
+RATES_BYTES = 64 * 1024
+METRICS_BYTES = 512 * 1024
+CACHE_S = 5.0
+ENVIRONMENT_S = 30.0
+"""Files that were written after they were installed are hashed for so long."""
+GPU_DEADLINE_S = 10.0
+WRITERS = 5
+"""Of the newest runs so many are asked what they may have left in the cache."""
+PCT = "pct"
+
+Found = TypeVar("Found")
+
+
+@dataclass
+class _Gathering:
+    """What was not to be had, and why."""
+
+    missed: list[NotLooked] = field(default_factory=list)
+
+    async def ask(self, what: str, answer: Awaitable[Found]) -> Found | None:
+        """None: it could not be looked at. A lost link is raised."""
+        try:
+            return await answer
+        except (AgentOpError, DeadlineError, PreflightError) as error:
+            self.missed.append(NotLooked(what, error.what))
+            return None
+
+
+async def doctor(
+    target: Target,
+    wanted: str | None = None,
+    *,
+    named: bool = False,
+    trace: Trace | None = None,
+    clock: Callable[[], float] = time.time,
+) -> DoctorReport:
+    """wanted: a run's id, its beginning, or `last`; None: the live run, else the newest, and the target as it is now.
+    named: commands have to name the target. Raises UsageError when there is no such run; a target that cannot be
+    reached is a finding."""
+    try:
+        async with all_sessions(target, trace) as sessions:
+            case = await _look(sessions, target, wanted, clock)
+    except (UnreachableError, HostKeyError, AuthError, ContainerError, OutcomeUnknownError) as error:
+        case = Case(target=target.name, label=target.label, payload=target.payload, link=_link(error))
+    case = replace(case, named=named)
+    return DoctorReport(
+        target=target.name,
+        label=target.label,
+        run_id=case.run.run_id if case.run is not None else None,
+        good_id=case.good.run_id if case.good is not None else None,
+        good_why=case.good_why,
+        diagnosis=diagnose(case),
+    )
+
+
+def _link(error: OrchError) -> LinkTrouble:
+    part = PCT if isinstance(error, ContainerError) else "ssh"
+    return LinkTrouble(part, error.what, error.evidence, error.way_out)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The target as it is, whatever runs on it."""
+
+    gpus: GpuWord | None
+    kernel_log: tuple[str, ...] | None
+    cache: Mapping[str, Any] | None
+    snapshots: Snapshots | None
+    preflight: Mapping[str, Any]
+    processes: KillPlan | None
+    identity: Mapping[str, Any] | None
+    environment: tuple[Any, ...] | None
+
+
+async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: Callable[[], float]) -> Case:
+    session, gathering = sessions.target, _Gathering()
+    runs = await all_runs(session, target)
+    run_id = None if wanted is None else choose_run([run.run_id for run in runs], wanted)
+    before_s = clock()
+    facts = await session.request(
+        "run_facts", base=target.base, run_id=run_id, log_tail_bytes=LOG_BYTES, surroundings=True
+    )
+    after_s = clock()
+    told = await _look_at_target(sessions, target, gathering)
+    now_s = as_float(facts.header.get("now"))
+    record = parse_run_record(facts.header)
+    summaries = {run.run_id: run for run in runs}
+    good = _good(runs, record, target)
+    here, there = await asyncio.gather(
+        _run(session, target, record, summaries, facts.body, gathering),
+        _good_run(session, target, good, gathering),
+    )
+    newest = not runs or record is None or record.run_id == runs[-1].run_id
+    comparison, since, edited = _compare(here, there, told.identity if newest else None)
+    writers = await _writers(session, target, runs, told.snapshots) if newest else ()
+    preflight = told.preflight
+    disk, memory = as_mapping(preflight.get("disk")), as_mapping(preflight.get("memory"))
+    gpus = told.gpus
+    return Case(
+        target=target.name,
+        label=target.label,
+        now_s=now_s,
+        payload=target.payload,
+        run=_seeded(here.facts, told.snapshots) if here is not None else None,
+        good=there.facts if there is not None else None,
+        good_why=good.why if good is not None else "",
+        comparison=comparison,
+        since=since,
+        edited_at_start=edited,
+        cache_now=parse_cache_stats(told.cache),
+        cache_writers=writers,
+        snapshots=None if told.snapshots is None else tuple(one.name for one in told.snapshots.kept),
+        environment=told.environment if newest else None,
+        gpus=gpus.gpus if gpus is not None else None,
+        gpu_error=gpus.error if gpus is not None else None,
+        gpu_warnings=gpus.warnings if gpus is not None else (),
+        kernel_log=told.kernel_log,
+        processes=told.processes,
+        container=parse_container(facts.header.get("container")),
+        machine=Machine(
+            disk_free_bytes=as_int(disk.get("free_bytes")),
+            inodes_free=as_int(disk.get("free_inodes")),
+            shm_free_bytes=as_int(preflight.get("shm_free_bytes")),
+            memory_total_bytes=as_int(memory.get("total_bytes")),
+            memory_available_bytes=as_int(memory.get("available_bytes")),
+        ),
+        clock_offset_s=_offset_s(now_s, before_s, after_s),
+        not_looked=tuple(gathering.missed),
+    )
+
+
+def _offset_s(theirs_s: float | None, before_s: float, after_s: float) -> float | None:
+    """0: as far as an answer that takes its time can tell."""
+    if theirs_s is None:
+        return None
+    return min(0.0, theirs_s - before_s) + max(0.0, theirs_s - after_s)
+
+
+async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gathering) -> _Target:
+    session, ask = sessions.target, gathering.ask
+    payload = target.payload
+    preflight = session.request(
+        "preflight",
+        base=target.base,
+        python=payload.python if payload is not None else None,
+        tmux_wanted=bool(payload is not None and payload.session),
+        nvidia_smi=None,
+        paths=[path for path in (payload.data, payload.model) if path] if payload is not None else [],
+    )
+    answers = asyncio.gather(
+        ask("GPUs", session.request("gpus", smi=list(QUESTION), deadline_s=GPU_DEADLINE_S)),
+        ask("compile cache", session.request("cache_stats", folders=cache_folders(target, payload), max_s=CACHE_S)),
+        ask("snapshots of the cache", session.request("list_snapshots", base=target.base)),
+        ask("disk and /dev/shm", preflight),
+    )
+    looks = asyncio.gather(
+        ask("processes", _processes(sessions, target)),
+        ask("code, settings and data", ask_identity(session, target, payload, sessions.config))
+        if payload is not None
+        else _nothing(),
+        ask("environment", look_at_environment(session, target, CheckRequest(mode="newer", deadline_s=ENVIRONMENT_S)))
+        if payload is not None and (payload.python is not None or payload.environment is not None)
+        else _nothing(),
+    )
+    (asked, cache, snapshots, ready), (processes, identity, environment) = await asyncio.gather(answers, looks)
+    if sessions.host is None:
+        gathering.missed.append(NotLooked("processes as the host sees them", sessions.why_no_host))
+    word = gpu_answer(asked.header) if asked is not None else None
+    kernel = await kernel_text(session)
+    return _Target(
+        gpus=word,
+        kernel_log=None if kernel is None else kernel_sentences(kernel, (word.gpus or ()) if word is not None else ()),
+        cache=cache.header if cache is not None else None,
+        snapshots=parse_snapshots(snapshots.header) if snapshots is not None else None,
+        preflight=ready.header if ready is not None else {},
+        processes=processes,
+        identity=identity,
+        environment=environment,
+    )
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _processes(sessions: Sessions, target: Target) -> KillPlan:
+    seen = await look(sessions.target, sessions.host, target, with_gpus=True)
+    return plan_kill(target.container_id, parse_leftovers(seen.leftovers), seen.processes, seen.apps or ())
+
+
+@dataclass(frozen=True)
+class _Run:
+    facts: RunFacts
+    fingerprint: Mapping[str, Any] | None
+
+
+def _good(runs: Sequence[RunSummary], record: RunRecord | None, target: Target) -> Good | None:
+    of_run = next((run for run in runs if record is not None and run.run_id == record.run_id), None)
+    shape = of_run.shape if of_run is not None else shape_of(target)
+    before = record.run_id if record is not None else None
+    return last_good(runs, shape, before=before, least_per_s=least_per_s(target))
+
+
+async def _good_run(session: AgentSession, target: Target, good: Good | None, gathering: _Gathering) -> _Run | None:
+    if good is None:
+        return None
+    facts = await session.request("run_facts", base=target.base, run_id=good.run_id, log_tail_bytes=RATES_BYTES)
+    record = parse_run_record(facts.header)
+    return await _run(session, target, record, {good.run_id: good.run}, facts.body, gathering)
+
+
+async def _run(
+    session: AgentSession,
+    target: Target,
+    record: RunRecord | None,
+    summaries: Mapping[str, RunSummary],
+    tail: bytes,
+    gathering: _Gathering,
+) -> _Run | None:
+    if record is None:
+        return None
+    fingerprint, metrics, early = await asyncio.gather(
+        read_json(session, f"{record.folder}/{contract.FINGERPRINT}"),
+        _metrics(session, record.folder),
+        gathering.ask("the begin of the log", _early_failure(session, record, len(tail))),
+    )
+    text = tail.decode("utf-8", "surrogateescape")
+    log: LogReading = read_log(f"{early}\n{text}" if early else text)
+    summary = summaries.get(record.run_id)
+    end = tail[-RATES_BYTES:]
+    return _Run(
+        RunFacts(
+            run_id=record.run_id,
+            record=record,
+            summary=summary,
+            runtime=record.runtime,
+            cache_before=cache_of(fingerprint),
+            pace=metrics if metrics is not None else pace_of_log(log),
+            throughput=merge(record.status, read_tail(end, begins_whole=record.log_size_bytes == len(end))),
+            log=log,
+        ),
+        fingerprint,
+    )
+
+
+async def _metrics(session: AgentSession, folder: str) -> Pace | None:
+    try:
+        reply = await session.request("read_file", path=f"{folder}/{contract.METRICS}", offset=-METRICS_BYTES)
+    except AgentOpError:
+        return None  # a training that only prints has none
+    return parse_metrics(reply.body.decode("utf-8", "replace"), begins_whole=reply.header["offset"] == 0)
+
+
+async def _early_failure(session: AgentSession, record: RunRecord, seen_bytes: int) -> str | None:
+    """The first failure that the log tells of, where that lies before what was seen of it."""
+    if record.log_size_bytes is None or record.log_size_bytes <= seen_bytes:
+        return None
+    reply = await session.request(
+        "find_failure",
+        path=f"{record.folder}/{contract.RUN_LOG}",
+        before=record.log_size_bytes - seen_bytes,
+        which="first",
+        timeout_s=60.0,
+    )
+    return reply.body.decode("utf-8", "surrogateescape") if reply.header.get("offset") is not None else None
+
+
+def _compare(
+    run: _Run | None, good: _Run | None, now: Mapping[str, Any] | None
+) -> tuple[Comparison | None, Comparison | None, tuple[Difference, ...]]:
+    """(good to run, run to now, files that were edited when the run began)."""
+    here = comparable_facts(run.fingerprint, run.facts.runtime) if run is not None and run.fingerprint else None
+    comparison = since = None
+    if run is not None and here is not None and good is not None and good.fingerprint:
+        there = comparable_facts(good.fingerprint, good.facts.runtime)
+        comparison = compare(there, here, good.facts.cache_before, run.facts.cache_before)
+    if here is not None and now is not None:
+        since = compare(here, comparable_facts(now, None), None, None)
+    return comparison, since, edited_files(here or {})
+
+
+def _seeded(run: RunFacts, snapshots: Snapshots | None) -> RunFacts:
+
+    at_s = run.record.created_at if run.record is not None else None
+    if snapshots is None or snapshots.seeded_from is None or snapshots.seeded_at is None or at_s is None:
+        return run
+    return replace(run, seeded_from=snapshots.seeded_from) if snapshots.seeded_at <= at_s else run
+
+
+async def _writers(
+    session: AgentSession, target: Target, runs: Sequence[RunSummary], snapshots: Snapshots | None
+) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """Runs since the cache was made anew, with what they said of torch's settings."""
+    since_s = (snapshots.seeded_at if snapshots is not None else None) or 0.0
+    newest = [run.run_id for run in runs[-WRITERS:] if (run.started_at or 0.0) >= since_s]
+    told = await asyncio.gather(
+        *(read_json(session, f"{target.base}/runs/{run_id}/{contract.RUNTIME}") for run_id in newest)
+    )
+    return tuple((run_id, runtime) for run_id, runtime in zip(newest, told, strict=True) if runtime is not None)

@@ -1,0 +1,199 @@
+"""The field record's incidents as cases: the cause comes first, and healthy runs give nothing above info."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.diagnosis.case import LinkTrouble
+from orchestrator.diagnosis.finding import CRITICAL, INFO, ORDER, WARNING
+from tests.unit import cases
+from tests.unit.cases import IDENTITY, RUNTIME, cache, diagnosed, facts, ids, metrics
+
+RACE = """\
+step 1/3000 loss 9.1 18.2 Ktok/s
+Exception in thread drafter-1:
+Traceback (most recent call last):
+  File "/root/dflash_model.py", line 545, in forward
+    out = self.self_attn(hidden, mask)
+  File "/root/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1790, in _call_impl
+    return forward_call(*args, **kwargs)
+RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function.
+"""
+OUT_OF_MEMORY = """\
+Traceback (most recent call last):
+  File "/root/train.py", line 90, in step
+    loss.backward()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 298.00 GiB. GPU 5 has a total capacity of 139.81 GiB.
+"""
+IMPORT = """\
+Traceback (most recent call last):
+  File "/root/train.py", line 3, in <module>
+    import torch
+  File "/root/venv/lib/python3.12/site-packages/torch/__init__.py", line 416, in <module>
+    from torch._C import *
+ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory
+"""
+FAILED = {"exit_code": 1, "started_at": 1.0, "ended_at": 2.0}
+POLLUTED = {
+    "packages": {**IDENTITY["packages"], "torch": "2.11.0+cu130", "sglang": "0.5.1", "flashinfer-python": "0.4"},
+    "torch": {"version": "2.11.0+cu130", "cuda": "13.0", "git_version": "e" * 40},
+}
+
+
+def with_settings(**settings: Any) -> dict[str, Any]:
+    return {**RUNTIME, "compiler_settings": {**RUNTIME["compiler_settings"], "torch._dynamo.config": settings}}
+
+
+def test_a_healthy_run_has_no_finding_and_says_what_was_seen() -> None:
+    found = diagnosed()
+    assert found.findings == ()
+    assert "rate (20.7 Ktok/s, last good 21.2 Ktok/s)" in found.healthy
+    assert not [one for one in found.not_looked if one.what not in ("session", "compiled code")]
+
+
+def test_a_polluted_environment_comes_before_the_rate_that_it_cost() -> None:
+    found = diagnosed(run=facts(pace=metrics(12_800.0)), identity_of_run=POLLUTED)
+    assert ids(found) == ["environment-polluted", "cuda-major", "slow"]
+    first = found.findings[0]
+    assert "2.11.0+cu128 (CUDA 12.8" in first.what and "2.11.0+cu130" in first.what
+    assert any("sglang" in line for line in first.evidence)
+    assert any("12.8 Ktok/s" in line and "21.2 Ktok/s" in line and "60 %" in line for line in first.evidence)
+
+
+def test_a_missing_library_names_the_package_that_brings_it() -> None:
+    removed = {"packages": {name: v for name, v in IDENTITY["packages"].items() if "cudnn" not in name}}
+    found = diagnosed(run=facts(log=IMPORT, exit_record=FAILED), identity_of_run=removed)
+    assert ids(found)[:2] == ["missing-library", "environment-polluted"]
+    assert "libcudnn.so.9" in found.findings[0].what and "nvidia-cudnn" in found.findings[0].what
+    assert ids(found)[-1] == "run-dead"
+
+
+def test_a_lost_cache_is_told_with_its_size_then_and_now() -> None:
+    found = diagnosed(run=facts(pace=metrics(20_700.0), cache_before=cache(None, None)))
+    assert ids(found) == ["cold-cache"]
+    assert any("353 MB, 4120 graphs" in line and "empty" in line for line in found.findings[0].evidence)
+
+
+def test_a_payload_that_compiles_before_it_trains_loses_only_time_with_its_cache() -> None:
+    found = diagnosed(run=facts(phase="compiling", cache_before=cache(None, None), compile_done=1, compile_total=9))
+    assert ids(found) == [] and ids(found, info=True) == ["cold-cache"]
+
+
+def test_one_warmed_kernel_is_no_warm_up() -> None:
+    found = diagnosed(run=facts(log=RACE, exit_record=FAILED, cache_before=cache(925_000, 6)))
+    assert ids(found) == ["fx-race", "warm-up-insufficient", "run-dead"]
+    assert any("0.26 %" in line and "6 graphs" in line for line in found.findings[1].evidence)
+
+
+def test_the_race_comes_before_the_memory_that_it_cost() -> None:
+    found = diagnosed(run=facts(log=RACE + OUT_OF_MEMORY, exit_record=FAILED, cache_before=cache(None, None)))
+    assert ids(found)[0] == "fx-race"
+    assert ids(found).index("memory") > 0 and ids(found)[-1] == "run-dead"
+    assert any("dflash_model.py:545" in line for line in found.findings[0].evidence)
+
+
+def test_what_was_tried_against_the_race_is_said_not_to_be_the_cause() -> None:
+    tried = {"packages": {**IDENTITY["packages"], "transformers": "5.8.1"}}
+    found = diagnosed(run=facts(log=RACE, exit_record=FAILED), identity_of_run=tried)
+    assert ids(found)[0] == "fx-race"
+    assert any("not the cause" in line and "transformers" in line for line in found.findings[0].evidence)
+
+
+def test_a_silenced_error_is_named_before_the_fallback_that_it_hides() -> None:
+    run = facts(
+        pace=metrics(4_500.0, wobble=0.5, swing=0.4, peak_mib=110_000.0),
+        runtime=with_settings(error_on_nested_fx_trace=False),
+    )
+    found = diagnosed(run=run)
+    assert ids(found) == ["torch-changed", "eager-fallback", "slow"]
+    assert found.findings[0].severity == CRITICAL
+
+
+def test_a_fallback_is_seen_by_rate_and_memory_alone() -> None:
+    found = diagnosed(run=facts(pace=metrics(4_500.0, wobble=0.5, swing=0.4, peak_mib=110_000.0)))
+    assert ids(found) == ["eager-fallback", "slow"]
+    assert any("110000 MiB" in line and "60000 MiB" in line for line in found.findings[0].evidence)
+
+
+def test_a_fallback_is_seen_by_the_payloads_own_counter() -> None:
+    run = facts(pace=metrics(20_700.0), compiled={"compiles": 9, "fallbacks": 3, "recompiles": 0})
+    assert ids(diagnosed(run=run)) == ["eager-fallback"]
+
+
+def test_entries_of_a_hacked_run_are_named() -> None:
+    writers = (("20261128-100000-aaaa", with_settings(force_compile_during_fx_trace=True)),)
+    found = diagnosed(cache_writers=writers)
+    assert ids(found) == ["hacked-cache"]
+
+
+def test_a_function_of_torch_that_was_replaced_is_named() -> None:
+    runtime = {
+        **RUNTIME,
+        "replaced_functions": {"torch.fx._symbolic_trace:is_fx_symbolic_tracing": "/root/dflash_model.py:12"},
+    }
+    found = diagnosed(run=facts(log=RACE, exit_record=FAILED, runtime=runtime))
+    assert ids(found)[:2] == ["fx-race", "torch-changed"]
+    assert any("is_fx_symbolic_tracing" in line for line in found.findings[1].evidence)
+
+
+def test_a_file_edited_in_place_is_named() -> None:
+    found = diagnosed(identity_of_run={"edited": {"dflash_model.py": "9" * 64}})
+    assert ids(found) == ["code-edited"]
+    assert "dflash_model.py" in found.findings[0].what
+
+
+def test_an_expected_file_that_is_another_is_named() -> None:
+    about = {"found": "md5:" + "0" * 32, "as_expected": False}
+    found = diagnosed(identity_of_run={"expected": {"/root/dflash_model.py": about}})
+    assert ids(found) == ["code-edited"]
+
+
+def test_a_slow_run_with_nothing_different_says_what_is_healthy() -> None:
+    found = diagnosed(run=facts(pace=metrics(15_000.0)))
+    assert ids(found) == ["slow"]
+    slow = found.findings[0]
+    assert slow.severity == WARNING and "not known" in slow.cause
+    assert any(line.startswith("healthy: ") and "GPUs (8)" in line for line in slow.evidence)
+
+
+def test_more_data_alone_is_worth_a_word() -> None:
+    found = diagnosed(identity_of_run={"data": {"files": 1100, "bytes": 110_000_000_000, "sample": "e" * 64}})
+    assert ids(found) == [] and ids(found, info=True) == ["data-changed"]
+
+
+def test_another_shape_is_no_slow_run() -> None:
+    settings = {"spec": {**IDENTITY["spec"], "settings": {"steps": 3000, "train.batch": 2}}}
+    found = diagnosed(run=facts(pace=metrics(14_000.0)), identity_of_run=settings)
+    assert ids(found) == [] and ids(found, info=True) == ["settings-changed"]
+
+
+@pytest.mark.parametrize("part", ["ssh", "pct"])
+def test_a_target_that_cannot_be_reached_is_a_finding_with_its_way_out(part: str) -> None:
+    link = LinkTrouble(part, "the host refused the login", "Permission denied (publickey).", "ssh-add KEY\norch hosts")
+    found = diagnosed(link=link)
+    assert ids(found) == [part]
+    assert found.findings[0].next_step == "ssh-add KEY" and found.findings[0].command == "orch hosts"
+    assert found.healthy == ()
+
+
+def test_every_id_is_known_and_ranked_once() -> None:
+    assert len(set(ORDER)) == len(ORDER)
+    from orchestrator.diagnosis.diagnose import AREA_IDS
+
+    assert {*AREA_IDS, "ssh", "pct"} == {*ORDER}
+    assert len(AREA_IDS) == len({*AREA_IDS})
+
+
+def test_a_command_names_its_target_where_there_are_several() -> None:
+    found = diagnosed(run=facts(pace=metrics(15_000.0)), identity_of_run=POLLUTED, named=True)
+    assert found.findings[0].command == "orch diff --target ct200"
+    assert cases.case(named=True).orch("launch") == "orch launch ct200"
+
+
+def test_info_comes_last() -> None:
+    data = {"data": {"files": 1100, "bytes": 110_000_000_000, "sample": "e" * 64}}
+    found = diagnosed(run=facts(pace=metrics(15_000.0)), identity_of_run={**data, **POLLUTED})
+    severities = [one.severity for one in found.findings]
+    assert severities == sorted(severities, key=lambda one: one == INFO)
