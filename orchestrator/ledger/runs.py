@@ -6,15 +6,17 @@ Rule: pure; built only from the agent's runs_overview. Unknown is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord, parse_run_record
-from orchestrator.probes.printed import Rate
+from orchestrator.ledger.remarks import KeptFinding, Note, parse_findings, parse_notes
+from orchestrator.probes.compile_cache import parse_cache_stats
+from orchestrator.probes.printed import Rate, read_line
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.text import one_line
-from orchestrator.probes.throughput import Throughput, merge, read_tail
+from orchestrator.probes.throughput import Throughput, merge, read_tail, tail_median
 from orchestrator.probes.training import RunPhase, how_it_ended
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 
@@ -55,6 +57,18 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class CacheSize:
+    """Of the compile caches together."""
+
+    bytes: int | None
+    files: int | None
+    entries: int | None
+    """Compiled graphs."""
+    complete: bool
+    """False: there is more."""
+
+
+@dataclass(frozen=True)
 class RunSummary:
     run_id: str
     phase: RunPhase
@@ -85,6 +99,18 @@ class RunSummary:
     shape: Shape = Shape(None)
     created_at: float | None = None
     """Unix time of the launch."""
+    acceptance: float | None = None
+    """Mean acceptance length, if the payload told it."""
+    cache_before: CacheSize | None = None
+    cache_after: CacheSize | None = None
+    compiled: Mapping[str, int] | None = None
+    """What torch's compiler did: compiles, cache_hits, cache_misses, fallbacks, recompiles."""
+    trend: tuple[float, ...] = ()
+    """The rate over its length, a few values, the oldest first."""
+    findings: tuple[KeptFinding, ...] = ()
+    notes: tuple[Note, ...] = ()
+    adopted: bool = False
+    """It was not started by orch."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +252,7 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
     if until is None and run.state.phase in (RunPhase.RUNNING, RunPhase.STARTING):
         now = answer.get("now")
         until = float(now) if isinstance(now, (int, float)) else None
-    throughput = merge(run.status, read_tail(tail, begins_whole=run.log_size_bytes == len(tail)))
+    throughput = _throughput(run, tail)
     git = as_mapping(raw.get("git"))
     spec = as_mapping(raw.get("spec"))
     release = as_str(raw.get("tree_hash")) or (run.release.rsplit("/", 1)[-1] if run.release else None)
@@ -244,11 +270,45 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
         release=release,
         git_commit=as_str(git.get("commit")),
         git_branch=as_str(git.get("branch")),
-        git_dirty=len(as_strs(git.get("dirty_files"))) if git else None,
+        git_dirty=as_int(git.get("dirty")),
         checkpoints=sum(checkpoint.complete for checkpoint in run.checkpoints),
         launched_by=as_str(spec.get("launched_by")),
         command=run.argv,
         mark=parse_mark(raw.get("mark")),
         shape=Shape(as_str(spec.get("payload")), as_int(spec.get("targets")), as_int(spec.get("drafters"))),
         created_at=run.created_at,
+        acceptance=as_float(as_mapping(run.result).get("acceptance_length")),
+        cache_before=_cache_size(raw.get("cache_before")),
+        cache_after=_cache_size(raw.get("cache_after")),
+        compiled=run.status.compiled if run.status else None,
+        trend=_trend(as_mapping(raw.get("samples"))),
+        findings=parse_findings(raw.get("remarks")),
+        notes=parse_notes(raw.get("remarks")),
+        adopted=bool(spec.get("adopted")),
     )
+
+
+def _throughput(run: RunRecord, tail: bytes) -> Throughput | None:
+    """The long rate of what was only printed: the median of its last lines. One line may be half or twice as fast."""
+    whole = run.log_size_bytes == len(tail)
+    told = merge(run.status, read_tail(tail, begins_whole=whole))
+    if told is None or told.rate is None or told.long_rate is not None:
+        return told
+    return replace(told, long_rate=tail_median(tail, told.rate, begins_whole=whole))
+
+
+def _cache_size(told: object) -> CacheSize | None:
+    cache = parse_cache_stats(told)
+    return CacheSize(cache.bytes, cache.files, cache.entries, cache.complete) if cache else None
+
+
+def _trend(samples: Mapping[str, object]) -> tuple[float, ...]:
+    """Of one kind of rate: the one that was told most often."""
+    numbers, lines = samples.get("tokens_per_s"), as_strs(samples.get("lines"))
+    if isinstance(numbers, list):
+        return tuple(value for one in numbers if (value := as_float(one)) is not None)
+    readings = (read_line(one_line(line, 1000)) for line in lines)
+    rates = [reading.rates[0] for reading in readings if reading is not None and reading.rates]
+    kinds = [(rate.counted, rate.per_device) for rate in rates]
+    kind = max(kinds, key=kinds.count, default=None)
+    return tuple(rate.per_s for rate in rates if (rate.counted, rate.per_device) == kind)

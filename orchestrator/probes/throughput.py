@@ -145,6 +145,15 @@ def read_tail(tail: bytes, *, begins_whole: bool) -> Throughput | None:
     return replace(fact, long_rate=None, age_s=None) if fact else None
 
 
+def tail_median(tail: bytes, like: Rate, *, begins_whole: bool) -> Rate | None:
+    """Of the rates of that kind that the end of a log prints; None for fewer than three."""
+    readings = _readings(tail.decode("utf-8", "replace"), first_is_cut=not begins_whole)
+    rates = [reading.rates[0] for reading in readings if reading.rates]
+    kind = (like.counted, like.per_device)
+    values = [rate.per_s for rate in rates if (rate.counted, rate.per_device) == kind]
+    return Rate(_median(values), *kind) if len(values) >= 3 else None
+
+
 def merge(
     status: TrainingStatus | None, log: Throughput | None, advanced: tuple[Rate | None, Rate | None] = (None, None)
 ) -> Throughput | None:

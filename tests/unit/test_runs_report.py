@@ -57,7 +57,7 @@ def run(**changes: Any) -> dict[str, Any]:
         "exit": {"exit_code": 0, "started_at": 1_796_000_000.0, "ended_at": 1_796_003_720.0},
         "status": {"phase": "done", "step": 700, "total_steps": 700, "tokens_per_s": 20500.0},
         "checkpoints": [{"name": "step-700", "complete": True}, {"name": "step-710", "complete": False}],
-        "git": {"commit": "b" * 40, "branch": "main", "dirty_files": ["x"]},
+        "git": {"commit": "b" * 40, "branch": "main", "dirty": 1},
         "tree_hash": "a" * 64,
         **changes,
     }

@@ -26,6 +26,7 @@ from .observe import release
 from .package_edits import package_edits
 from .preflight import python_facts
 from .records import Record, contract
+from .runs import brief_of
 from .sources import agent_hash
 from .variables import settled, variable_facts
 
@@ -57,6 +58,7 @@ def write(folder: str, base: str, record: Record, observed: Record) -> None:
     try:
         kept_files.keep(folder, files_to_keep(str(record.get("release") or ""), told["identity"]))
         records.write_record(folder, contract.FINGERPRINT, dict(told, run_id=record.get("run_id")))
+        records.write_record(folder, records.BRIEF, brief_of(told))
     except (OSError, ValueError, TypeError, RuntimeError):
         return
 

@@ -27,6 +27,8 @@ OPS: Dict[str, Tuple[str, str]] = {
     "fingerprint_now": ("fingerprint", "fingerprint_now"),
     "file_contents": ("kept_files", "file_contents"),
     "mark_run": ("mark", "mark_run"),
+    "note_run": ("remarks", "note_run"),
+    "keep_findings": ("remarks", "keep_findings"),
     "run_facts": ("observe", "run_facts"),
     "list_runs": ("observe", "list_runs"),
     "runs_overview": ("runs", "runs_overview"),
