@@ -46,6 +46,7 @@ IO_MODULES = {
     "orchestrator.operations.captured",
     "orchestrator.operations.notify",
     "orchestrator.operations.publish",
+    "orchestrator.playbook.store",
 }
 # The command line may give its terminal away: it has to become the other program.
 EXEC_PARTS = {"cli"}

@@ -197,6 +197,23 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
 
     _add_cache(command("cache", "the compile cache: what is in it, and the snapshots that are kept of it"), common)
 
+    play = command("play", "play a playbook: a list of steps, recorded; goes on where it was cut off")
+    play.add_argument("file", nargs="?", metavar="FILE", help="the playbook, a YAML file: docs/playbooks.md")
+    play.add_argument("--dry-run", action="store_true", help="say what each step would do; ask nobody, change nothing")
+    begins = play.add_mutually_exclusive_group()
+    begins.add_argument("--from", dest="start", metavar="STEP", help="begin at this step, with what is known already")
+    begins.add_argument("--new", action="store_true", help="begin anew although the last play was cut off")
+    play.add_argument(
+        "--var",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="variables",
+        help="in place of `vars:`; one each",
+    )
+    play.add_argument("--schema", action="store_true", help="print the JSON Schema of playbooks, for editors")
+    as_json(play)
+
     _add_env(command("env", "the target's Python environments: make, check, choose"), common)
 
     _add_lab(command("lab", "a host and a container to try things on, on this machine"))

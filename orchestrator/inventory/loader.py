@@ -15,6 +15,7 @@ from orchestrator.inventory.model import Inventory
 FILE_NAME = "inventory.yaml"
 VARIABLE = "ORCH_INVENTORY"
 MAX_BYTES = 256 * 1024
+INVENTORY = "inventory"
 
 
 def load_inventory(path: Path | None = None) -> Inventory:
@@ -23,7 +24,7 @@ def load_inventory(path: Path | None = None) -> Inventory:
     Raises InventoryError, which names every mistake and its line, or where it looked.
     """
     found = _named(path) or _nearest(Path.cwd())
-    text, home = _read_text(found), Path.home()
+    text, home = read_text(found, INVENTORY), Path.home()
     known = cache.recall(text, found, home)
     if known is not None:
         return known
@@ -59,16 +60,18 @@ def _nearest(start: Path) -> Path:
     )
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path, kind: str) -> str:
+    """Of a file that a person writes. kind: `inventory`, for messages. Raises InventoryError."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise InventoryError(
-            f"{path} cannot be read: {error.strerror}", way_out=f"check `--inventory` and {VARIABLE}"
+            f"{path} cannot be read: {error.strerror}",
+            way_out=f"check `--inventory` and {VARIABLE}" if kind == INVENTORY else f"name the {kind}'s file",
         ) from error
     if len(data) > MAX_BYTES:
-        raise InventoryError(f"{path} is larger than {MAX_BYTES // 1024} KiB: this is no inventory")
+        raise InventoryError(f"{path} is larger than {MAX_BYTES // 1024} KiB: this is no {kind}")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise InventoryError(
             f"{path}:1:1: a byte order mark stands before the first word", way_out="save it as plain UTF-8"

@@ -53,13 +53,13 @@ def _checked(root: Mapping, refused: list[Mistake]) -> tuple[schema.InventoryEnt
         entry = schema.InventoryEntry.model_validate(values)
     except ValidationError as error:
         found = [mistake_for(details, places) for details in error.errors(include_url=False)]
-        return None, [*mistakes, *_not_said_yet(found, mistakes)]
+        return None, [*mistakes, *not_said_yet(found, mistakes)]
     if not mistakes:
         mistakes = relations.find_mistakes(entry, places)
     return entry, [*mistakes, *_home_of_others(entry, places)]
 
 
-def _not_said_yet(found: list[Mistake], said: list[Mistake]) -> list[Mistake]:
+def not_said_yet(found: list[Mistake], said: list[Mistake]) -> list[Mistake]:
     """A value that could not be read is None to the schema, which would object to it once more."""
     places = {mistake.position for mistake in said}
     return [mistake for mistake in found if mistake.position not in places]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.inventory import schema
@@ -36,14 +36,17 @@ _LIMITS = {
 _NOT_NUMBERS = {"address", "user", "session"}
 
 
-def mistake_for(error: ErrorDetails, places: Places) -> Mistake:
+def mistake_for(
+    error: ErrorDetails, places: Places, fields_at: Callable[[Path], Sequence[str]] | None = None
+) -> Mistake:
+    """fields_at: the keys that may stand below a path; None: the inventory's."""
     path: Path = error["loc"]
     kind, value = error["type"], error["input"]
     if path and path[-1] == _KEY:
         path = path[:-1]
         return Mistake(places.keys.get(path), dotted(path), _plain(error["msg"]), "")
     if kind == "extra_forbidden":
-        return _unknown_key(path, places)
+        return _unknown_key(path, places, (fields_at or _fields_at)(path[:-1]))
     if kind == "missing":
         return Mistake(places.of(path[:-1]), dotted(path), "is missing", f"write `{path[-1]}:` and its value")
     said, write = _words(kind, value, path, error)
@@ -114,8 +117,7 @@ def _as_mapping(value: object) -> str:
     return "write `key: value` lines below it"
 
 
-def _unknown_key(path: Path, places: Places) -> Mistake:
-    known = _fields_at(path[:-1])
+def _unknown_key(path: Path, places: Places, known: Sequence[str]) -> Mistake:
     near = did_you_mean(str(path[-1]), known)
     return Mistake(places.keys.get(path), dotted(path), "unknown key", near or "known here: " + ", ".join(known))
 

@@ -42,9 +42,13 @@ class Mapping:
 Node = Scalar | Sequence | Mapping
 
 
-def compose(text: str) -> tuple[Mapping, list[Mistake]]:
-    """The document, and what in it is refused. Raises MistakeError when there is nothing to go on with."""
-    _refuse_other_formats(text)
+INVENTORY = "`hosts:` and, below it, the hosts"
+
+
+def compose(text: str, begins: str = INVENTORY) -> tuple[Mapping, list[Mistake]]:
+    """The document, and what in it is refused. begins: what such a file holds, for whoever wrote something else.
+    Raises MistakeError when there is nothing to go on with."""
+    _refuse_other_formats(text, begins)
     _refuse_tabs(text)
     try:
         events = yaml.parse(text, Loader=yaml.SafeLoader)
@@ -57,7 +61,7 @@ def compose(text: str) -> tuple[Mapping, list[Mistake]]:
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise MistakeError(None, "", f"this is not YAML: {printable(str(error))}") from error
     if not isinstance(root, Mapping):
-        raise MistakeError(root.position, "", "the file must be a mapping", "write `hosts:` and, below it, the hosts")
+        raise MistakeError(root.position, "", "the file must be a mapping", f"write {begins}")
     return root, composer.mistakes
 
 
@@ -68,17 +72,17 @@ def _content_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
-def _refuse_other_formats(text: str) -> None:
+def _refuse_other_formats(text: str, begins: str) -> None:
     content = list(_content_lines(text))
     if not content or all(line in ("---", "...") for _, line in content):
-        raise MistakeError(None, "", "the file is empty", "write `hosts:` and, below it, the hosts")
+        raise MistakeError(None, "", "the file is empty", f"write {begins}")
     number, first = next(((n, line) for n, line in content if line != "---"), content[0])
     if _INI_SECTION.fullmatch(first) or first.startswith(";"):
         raise MistakeError(
             Position(number, 1),
             "",
             "this is an INI file, not YAML",
-            "write it as YAML: `hosts:`, then `  NAME:` below it",
+            f"write it as YAML: {begins}",
         )
 
 

@@ -73,6 +73,10 @@ class LaunchRequest:
     """None: start afresh; `last`, RUN or RUN:STEP."""
     seed: Seeding | None = None
     """Make the compile cache from a snapshot first."""
+    run_id: str | None = None
+    """Chosen before, by whoever must not start it twice: a second start under it is refused. None: a new one."""
+    play: str | None = None
+    """Id of the play that it is part of, for the record."""
 
 
 def parse_condition(text: str) -> WaitCondition:
@@ -194,7 +198,7 @@ async def _start(
     request: LaunchRequest,
 ) -> LaunchReport:
     now_s = time.time()
-    run_id = new_run_id(now_s, secrets.token_hex(2))
+    run_id = request.run_id or new_run_id(now_s, secrets.token_hex(2))
     resume_from = await find_checkpoint(session, target, request.resume) if request.resume else None
     spec = build_run_spec(
         target,
@@ -207,6 +211,8 @@ async def _start(
     )
     if environment is not None:
         spec[KEY] = environment.record()
+    if request.play is not None:
+        spec["play"] = request.play
     reply = await session.request(
         "start_run",
         base=target.base,

@@ -1,0 +1,24 @@
+"""Operation, as it is written in a playbook -> what does it."""
+
+from __future__ import annotations
+
+from orchestrator.playbook import steps_look, steps_run, steps_target
+from orchestrator.playbook.doing import Step
+
+DOING: dict[str, Step] = {
+    "deploy": steps_target.deploy,
+    "env sync": steps_target.env_sync,
+    "env check": steps_target.env_check,
+    "cache seed": steps_target.cache_seed,
+    "cache save": steps_target.cache_save,
+    "launch": steps_run.launch,
+    "stop": steps_target.stop,
+    "reset": steps_target.reset,
+    "status": steps_look.status,
+    "diff": steps_target.diff,
+    "pull": steps_target.pull,
+    "expect": steps_run.expect,
+    "wait": steps_run.wait,
+    "evaluate": steps_run.evaluate,
+    "run": steps_target.run,
+}

@@ -1,0 +1,39 @@
+"""Every wrong playbook of tests/data/playbooks/wrong is refused with the words at its end: line and suggestion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InventoryError
+from orchestrator.playbook.read import read_playbook
+
+CASES = sorted((Path(__file__).parent.parent / "data" / "playbooks" / "wrong").glob("*.yaml"))
+
+
+def refusal(text: str) -> str:
+    """All that a person would be shown."""
+    with pytest.raises(InventoryError) as caught:
+        read_playbook(text, Path("/project/wrong.yaml"))
+    error = caught.value
+    return f"{error.what}\n{error.evidence}\n{error.way_out}"
+
+
+def test_there_are_thirty_and_more() -> None:
+    assert len(CASES) > 40
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+def test_it_is_refused_with_its_words(case: Path) -> None:
+    text = case.read_text(encoding="utf-8")
+    expected = [line.removeprefix("# expected: ") for line in text.splitlines() if line.startswith("# expected: ")]
+    assert expected
+    shown = refusal(text)
+    assert [words for words in expected if words not in shown] == [], shown
+
+
+def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
+    shown = refusal("vars: {a: 1}\nsteps:\n  - deploy: {rf: x}\n    when: ${b}\n  - launch: {settings: 5}\n  - gate\n")
+    rows = [line.split(": ")[1] for line in shown.splitlines() if line.startswith("wrong.yaml:")]
+    assert rows == ["steps[0].deploy.rf", "steps[0].when", "steps[1].launch.settings"]
