@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Callable
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
+from orchestrator.cli.progress import transfer_progress
 from orchestrator.errors import NotAsWantedError, UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
@@ -21,6 +23,7 @@ from orchestrator.operations.cache_change import (
     seed_cache,
     verify_snapshots,
 )
+from orchestrator.operations.cache_move import move_snapshot, this_machine
 from orchestrator.reports.cache import (
     SCHEMA,
     CacheReport,
@@ -29,6 +32,7 @@ from orchestrator.reports.cache import (
     done_record,
     render_cache,
     render_cleared,
+    render_moved,
     render_saved,
     render_seeded,
     render_snapshots,
@@ -46,6 +50,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         "seed": _seed,
         "clear": _clear,
         "drop": _drop,
+        "pull": _pull,
+        "push": _push,
     }
     return verbs[arguments.cache_verb](arguments, output)
 
@@ -65,7 +71,9 @@ def _show(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _list(arguments: argparse.Namespace, output: Output) -> int:
-    targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
+    if arguments.here is not None and arguments.targets:
+        raise UsageError("--here is this machine; name it or targets", way_out="orch cache list --here=FOLDER")
+    targets = _here_or(arguments, lambda: select_targets(load_inventory(arguments.inventory), arguments.targets))
 
     async def work(target: Target) -> SnapshotsReport:
         return await list_kept(target, trace=output.trace)
@@ -88,7 +96,7 @@ def _save(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _verify(arguments: argparse.Namespace, output: Output) -> int:
-    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    (target,) = _here_or(arguments, lambda: (_one(arguments),))
     report = asyncio.run(verify_snapshots(target, arguments.names, trace=output.trace))
     text = json.dumps(done_record("verify", report)) if arguments.json else render_verified(report)
     output.result(text)
@@ -125,7 +133,7 @@ def _drop(arguments: argparse.Namespace, output: Output) -> int:
     limited = arguments.keep is not None or arguments.max_gb is not None
     if (arguments.name is not None) == limited or (arguments.dry_run and not limited):
         raise UsageError("name a snapshot, or say --keep or --max-gb", way_out="orch cache drop --keep 10 --dry-run")
-    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    (target,) = _here_or(arguments, lambda: (_one(arguments),))
     output.still_running = "What was begun to be removed is no snapshot any more."
     if limited:
         max_bytes = None if arguments.max_gb is None else int(arguments.max_gb * 1e9)
@@ -140,3 +148,43 @@ def _drop(arguments: argparse.Namespace, output: Output) -> int:
     text = f"{target.name}: {verb} {', '.join(names) or 'nothing'}"
     output.result(json.dumps({**record, "dry_run": arguments.dry_run}) if arguments.json else text)
     return 0
+
+
+def _pull(arguments: argparse.Namespace, output: Output) -> int:
+    return _move(arguments, output, _one(arguments), this_machine(arguments.to))
+
+
+def _push(arguments: argparse.Namespace, output: Output) -> int:
+    source = arguments.source
+    if source is None or "/" in source:
+        giving = this_machine(source)
+    else:
+        giving = select_one_target(load_inventory(arguments.inventory), source)
+    code = _move(arguments, output, giving, _one(arguments))
+    output.next_step("orch cache list")
+    return code
+
+
+def _move(arguments: argparse.Namespace, output: Output, source: Target, sink: Target) -> int:
+    output.still_running = "What has come so far is kept; the same command again sends only the rest."
+    with transfer_progress(sink.name, shown=not arguments.json) as on_progress:
+        report = asyncio.run(
+            move_snapshot(
+                source,
+                sink,
+                arguments.name,
+                new_name=arguments.new_name,
+                on_progress=on_progress,
+                trace=output.trace,
+            )
+        )
+    output.result(json.dumps(done_record(arguments.cache_verb, report)) if arguments.json else render_moved(report))
+    return 0
+
+
+def _one(arguments: argparse.Namespace) -> Target:
+    return select_one_target(load_inventory(arguments.inventory), arguments.target)
+
+
+def _here_or(arguments: argparse.Namespace, select: Callable[[], tuple[Target, ...]]) -> tuple[Target, ...]:
+    return select() if arguments.here is None else (this_machine(arguments.here),)

@@ -248,9 +248,21 @@ def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
     drop.add_argument("--max-gb", type=seconds, metavar="GB", help="keep only the newest that fit into this together")
     drop.add_argument("--dry-run", action="store_true", help="with --keep or --max-gb: say which; change nothing")
     drop.add_argument("--force", action="store_true", help="also the one that goes with the last good run")
-    for one in (save, verify, seed, clear, drop):
+    fetch = verb("pull", "copy a snapshot to this machine; only what is missing here travels")
+    push = verb("push", "copy a snapshot from this machine, or another target, to the target")
+    for move in (fetch, push):
+        move.add_argument("name", metavar="NAME|last-good", help="or the beginning of a name")
+        move.add_argument("--as", dest="new_name", metavar="NAME", help="keep it under another name there")
+    store = "below FOLDER/orch/caches/snapshots (default: in ~/.local/share)"
+    fetch.add_argument("--to", metavar="FOLDER", help=f"keep it {store}")
+    push.add_argument("--from", dest="source", metavar="TARGET|FOLDER", help=f"another target, or {store}")
+    for local in (listing, verify, drop):
+        local.add_argument(
+            "--here", nargs="?", const="", metavar="FOLDER", help=f"the snapshots of this machine, {store}"
+        )
+    for one in (save, verify, seed, clear, drop, fetch, push):
         target(one)
-    for any_verb in (show, listing, save, verify, seed, clear, drop):
+    for any_verb in (show, listing, save, verify, seed, clear, drop, fetch, push):
         as_json(any_verb)
 
 

@@ -34,6 +34,8 @@ class Snapshot:
     made_by: tuple[Maker, ...] = ()
     """With what its entries were made, the newest first; empty: not known."""
     devices: Devices | None = None
+    moved_from: str | None = None
+    """Where it was pulled or pushed from; None: it was made here."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Snapshots:
     """Clears that were cut short: what they hold is the only copy."""
     unsaved: tuple[str, ...]
     """Saves that were cut short: the next save removes what they left."""
+    arriving: tuple[str, ...]
+    """Pushed or pulled and cut short: the same again goes on with what has come."""
     seeded_from: str | None
     """What the live cache was made from."""
     seeded_at: float | None
@@ -84,6 +88,7 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
                 len(as_strs(manifest.get("odd"))),
                 parse_makers(manifest.get("made_by")),
                 parse_devices(manifest.get("devices")),
+                as_str(as_mapping(manifest.get("moved")).get("from")),
             )
         )
     seeded = as_mapping(answer.get("seeded"))
@@ -93,6 +98,7 @@ def parse_snapshots(answer: Mapping[str, object]) -> Snapshots:
         tuple(broken),
         as_strs(answer.get("unfinished")),
         as_strs(answer.get("unsaved")),
+        as_strs(answer.get("arriving")),
         as_str(seeded.get("snapshot")),
         as_float(seeded.get("at")),
     )

@@ -114,7 +114,7 @@ async def verify_snapshots(target: Target, wanted: Sequence[str], *, trace: Trac
                 if error.kind != "damaged":
                     raise
                 broken.append(name)
-    incomplete = () if wanted else (*found.unfinished, *found.unsaved)
+    incomplete = () if wanted else (*found.unfinished, *found.unsaved, *found.arriving)
     return VerifyReport(target.name, target.label, damaged, tuple(broken), incomplete)
 
 
@@ -122,7 +122,7 @@ async def drop_snapshot(target: Target, wanted: str, *, force: bool, trace: Trac
     """The name of what is gone. Raises UsageError, PreflightError (it goes with the last good run, and not force)."""
     async with agent_session(target, trace) as session:
         found = await list_of(session, target)
-        name = wanted if wanted in found.broken else choose_snapshot(wanted, found)
+        name = wanted if wanted in (*found.broken, *found.arriving) else choose_snapshot(wanted, found)
         if not force:
             await _require_dispensable(session, target, found, name)
         await take_lease(session, target)

@@ -136,12 +136,15 @@ def render_snapshots(report: SnapshotsReport) -> str:
     rows += [(name, "DAMAGED: its manifest cannot be read", "", "", "", "") for name in found.broken]
     rows += [(name, "incomplete: a clear that was cut short", "", "", "", "") for name in found.unfinished]
     rows += [(name, "incomplete: a save that was cut short", "", "", "", "") for name in found.unsaved]
+    rows += [(name, "incomplete: a push or pull that was cut short", "", "", "", "") for name in found.arriving]
     if not rows:
         return lines[0] + "\n  none"
     header = ("snapshot", "state", "size", "files", "made", "of runs")
     lines.append(render_rows([header, *rows], indent="  "))
     if found.unfinished:
         lines.append("  the next clear finishes what was cut short; nothing of it is lost")
+    if found.arriving:
+        lines.append("  the same push or pull again sends only the rest; `orch cache drop NAME` removes what has come")
     return "\n".join(lines)
 
 
@@ -170,6 +173,35 @@ def render_saved(report: SavedReport) -> str:
         lines.append(f"  {report.linked} of them are stored once, with the snapshots that held them already")
     if report.odd:
         lines.append(f"  {len(report.odd)} left out (links outwards and the like): {one_line(report.odd[0])}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class MovedReport:
+    source: str
+    target: str
+    """Both are targets' names, or `this machine`."""
+    snapshot: str
+    """Its name where it is now."""
+    bytes: int
+    files: int
+    contents_sent: int
+    """Different contents, not names: what the target had of no snapshot."""
+    bytes_sent: int
+    """Over the link into the target: packed contents and the list of files; 0 when it was there already."""
+    linked: int
+    """Files that a kept snapshot held too, and that are stored once."""
+    already_there: bool
+
+
+def render_moved(report: MovedReport) -> str:
+    size = f"{bytes_text(report.bytes)}, {report.files} file{'' if report.files == 1 else 's'}"
+    if report.already_there:
+        return f"{report.target}: snapshot {report.snapshot} ({size}) is there already; nothing was sent"
+    sent = f"sent {report.contents_sent} contents, {bytes_text(report.bytes_sent)}"
+    lines = [f"{report.target}: snapshot {report.snapshot} from {report.source}: {size}, each compared; {sent}"]
+    if report.linked:
+        lines.append(f"  {report.linked} files are stored once, with the snapshots that held them already")
     return "\n".join(lines)
 
 
@@ -263,7 +295,9 @@ def fit_lines(fit: Fit) -> list[str]:
     return lines
 
 
-def done_record(what: str, report: SavedReport | VerifyReport | ClearedReport | SeededReport) -> dict[str, Any]:
+def done_record(
+    what: str, report: SavedReport | VerifyReport | ClearedReport | SeededReport | MovedReport
+) -> dict[str, Any]:
     """For --json. what: the verb."""
     return {"schema": SCHEMA, "what": what, **plain_values(asdict(report))}
 
@@ -272,6 +306,8 @@ def _row(snapshot: Snapshot, found: Snapshots) -> tuple[str, ...]:
     state = "complete" + (f", {snapshot.odd} odd files not described" if snapshot.odd else "")
     if snapshot.name == found.seeded_from:
         state += ", the live cache was made from it"
+    if snapshot.moved_from is not None:
+        state += f", from {one_line(snapshot.moved_from)}"
     runs = ", ".join(snapshot.runs[-2:]) + (f" and {len(snapshot.runs) - 2} more" if len(snapshot.runs) > 2 else "")
     return (
         snapshot.name,

@@ -137,3 +137,24 @@ def test_it_is_seeded_only_where_it_fits(place: CachePlace) -> None:
     row = place.record("show")["cache"]["against"][0]
     assert (row["snapshot"], row["same"], row["gone"], row["new"]) == ("nightly", 7, 0, 0)
     assert len(place.record("list")["kept"]) == 3
+
+
+def test_a_snapshot_is_pulled_here_and_pushed_back(place: CachePlace) -> None:
+    place.train(30)
+    place.ok("cache", "save", "nightly")
+    here, root = f"--here={place.folder}", str(place.folder)
+    pulled = place.record("pull", "night", "--to", root)
+    assert (pulled["snapshot"], pulled["files"], pulled["contents_sent"]) == ("nightly", 61, 4)
+    assert place.record("verify", here)["damaged"] == {"nightly": []}
+    again = place.record("push", "nightly", "--from", root)
+    assert (again["already_there"], again["contents_sent"], again["bytes_sent"]) == (True, 0, 0)
+    place.ok("cache", "drop", "nightly", "--force")
+    assert place.record("push", "nightly", "--from", root)["contents_sent"] == 4
+    assert "made from snapshot nightly" in place.ok("cache", "seed", "last-good", "--replace")
+    kernel = place.folder / "orch/caches/snapshots/nightly/triton/HASH/kernel.cubin"
+    kernel.write_bytes(b"other")
+    place.ok("cache", "drop", "nightly", "--force")
+    done = place.orch("cache", "push", "nightly", "--from", root)
+    assert done.returncode == 10 and b"triton/HASH/kernel.cubin" in done.stderr, said(done)
+    place.ok("cache", "drop", "nightly", here)
+    assert "none" in place.ok("cache", "list", here)

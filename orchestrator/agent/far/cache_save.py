@@ -22,18 +22,20 @@ from .cache_seed import finish_seeding
 from .durable import sync_file_system, sync_path
 from .errors import OpError
 from .files import remove_below
-from .manifest import DIR, FILE, Entry, ManifestError, check_entries
+from .manifest import DIR, Entry, ManifestError, check_entries
 from .records import Record
 from .scan import hash_file, walk_fit
 from .snapshots import (
+    ARRIVING,
     DROPPING,
     MAKING,
     SAVING,
     SEEDED,
     SNAPSHOTS,
     Files,
+    arriving,
+    kept_files,
     names,
-    read_files,
     snapshot_folder,
     totals,
     write_manifest,
@@ -83,10 +85,15 @@ def cache_save(params: Record, body: bytes, channel: Any) -> Record:
 
 
 def cache_drop(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, name, who. Needs the lease on base. {"snapshot"}. Raises OpError: missing, no_lease."""
+    """params: base, name, who. Needs the lease on base. {"snapshot"}. Raises OpError: missing, no_lease.
+
+    Of one that has not all come in, what has."""
     base = records.base_folder(params)
     lease.require(base)
     folder = snapshot_folder(base, params.get("name"))
+    if not os.path.lexists(folder) and params["name"] in arriving(base):
+        remove_below(os.path.join(base, SNAPSHOTS), os.path.join(base, SNAPSHOTS, ARRIVING))
+        return {"snapshot": params["name"]}
     if not os.path.isdir(folder) or os.path.islink(folder):
         raise OpError("missing", "there is no snapshot %s" % params["name"], folder)
     top = os.path.join(base, SNAPSHOTS)
@@ -151,19 +158,8 @@ def _save(
 
 def _pool(base: str) -> Pool:
     found: Pool = {}
-    for name in reversed(names(base)):
-        if name.startswith("."):
-            continue
-        folder = os.path.join(base, SNAPSHOTS, name)
-        try:
-            files = read_files(folder)
-        except OpError:
-            continue  # a damaged one gives nothing
-        for kind, entries in files.items():
-            for entry in entries:
-                if entry.kind == FILE:
-                    place = os.path.join(folder, kind, entry.path)
-                    found.setdefault(kind + "/" + entry.path, []).append((place, entry))
+    for kind, place, entry in kept_files(base):
+        found.setdefault(kind + "/" + entry.path, []).append((place, entry))
     return found
 
 

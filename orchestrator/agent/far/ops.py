@@ -47,6 +47,8 @@ OPS: Dict[str, Tuple[str, str]] = {
     "cache_drop": ("cache_save", "cache_drop"),
     "cache_seed": ("cache_seed", "cache_seed"),
     "cache_check": ("cache_seed", "cache_check"),
+    "cache_describe": ("cache_move", "cache_describe"),
+    "cache_receive": ("cache_move", "cache_receive"),
     "cache_show": ("cache_census", "cache_show"),
     "preflight": ("preflight", "preflight"),
     "trace": ("trace", "trace"),

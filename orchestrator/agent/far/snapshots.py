@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 import re
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from . import records
 from .errors import OpError
-from .manifest import DIR, Entry, ManifestError, check_entries, parse
+from .manifest import DIR, FILE, Entry, ManifestError, check_entries, parse
 from .records import Record
 from .scan import hash_file, scan_fit, walk
 
@@ -29,6 +29,10 @@ MAKING = ".making-"
 SAVING = ".saving-"
 """Of a save: what is in it is a copy, and may go."""
 DROPPING = ".dropping-"
+ARRIVING = ".incoming"
+"""Where one comes in from elsewhere: what tree_push.Push keeps there."""
+ARRIVAL = "arrival.json"
+"""In it: {name, who, at}."""
 SCHEMA = 1
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -46,7 +50,8 @@ def snapshot_folder(base: str, name: Any) -> str:
 
 def list_snapshots(params: Record, body: bytes, channel: Any) -> Record:
     """params: base. {"snapshots": [{name, manifest}], oldest first, "unfinished": [names of clears that were cut
-    short], "unsaved": [names of saves that were cut short], "seeded": {snapshot, at} or None}."""
+    short], "unsaved": [names of saves that were cut short], "arriving": [the name of one that has not all come in],
+    "seeded": {snapshot, at} or None}."""
     base = records.base_folder(params)
     found = [
         {"name": name, "manifest": records.read_record(os.path.join(base, SNAPSHOTS, name), MANIFEST)}
@@ -55,7 +60,13 @@ def list_snapshots(params: Record, body: bytes, channel: Any) -> Record:
     ]
     unsaved = [name[len(SAVING) :] for name in names(base) if name.startswith(SAVING)]
     seeded = records.read_record(base, SEEDED)
-    return {"snapshots": found, "unfinished": unfinished(base), "unsaved": unsaved, "seeded": seeded}
+    return {
+        "snapshots": found,
+        "unfinished": unfinished(base),
+        "unsaved": unsaved,
+        "arriving": arriving(base),
+        "seeded": seeded,
+    }
 
 
 def snapshot_verify(params: Record, body: bytes, channel: Any) -> Record:
@@ -66,6 +77,15 @@ def snapshot_verify(params: Record, body: bytes, channel: Any) -> Record:
 
 def unfinished(base: str) -> List[str]:
     return [name[len(MAKING) :] for name in names(base) if name.startswith(MAKING)]
+
+
+def arriving(base: str) -> List[str]:
+    """At most one: the store takes in one at a time, and the next takes the place of what was cut short."""
+    folder = os.path.join(base, SNAPSHOTS, ARRIVING)
+    name = (records.read_record(folder, ARRIVAL) or {}).get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or os.path.lexists(snapshot_folder(base, name)):
+        return []
+    return [name]
 
 
 def read_manifest(folder: str) -> Record:
@@ -82,14 +102,40 @@ def read_files(folder: str) -> Files:
     """Raises OpError: missing, damaged."""
     manifest = read_manifest(folder)
     try:
-        with open(os.path.join(folder, FILES), "rb") as stream:
-            data = stream.read()
-        if hashlib.sha256(data).hexdigest() != manifest["files_sha256"]:
-            raise ValueError("its hash is not the recorded one")
-        return {kind: check_entries(parse(rows)) for kind, rows in json.loads(data.decode("ascii")).items()}
-    except (OSError, ValueError, KeyError, ManifestError) as error:
+        return parse_files(read_files_text(folder), manifest)
+    except (OSError, ValueError, ManifestError) as error:
         name = os.path.basename(folder)
         raise OpError("damaged", "snapshot %s is damaged: %s" % (name, FILES), str(error)) from error
+
+
+def read_files_text(folder: str) -> bytes:
+    """files.json as it is. Raises OSError."""
+    with open(os.path.join(folder, FILES), "rb") as stream:
+        return stream.read()
+
+
+def parse_files(text: bytes, manifest: Record) -> Files:
+    """Raises ValueError, ManifestError."""
+    if hashlib.sha256(text).hexdigest() != manifest.get("files_sha256"):
+        raise ValueError("its hash is not the recorded one")
+    rows = json.loads(text.decode("ascii"))
+    if not isinstance(rows, dict):
+        raise ValueError("no object")
+    return {kind: check_entries(parse(entries)) for kind, entries in rows.items()}
+
+
+def kept_files(base: str) -> Iterator[Tuple[str, str, Entry]]:
+    """(cache, place, entry) of every file of every snapshot, the newest first; a damaged one gives nothing."""
+    for name in reversed(names(base)):
+        folder = os.path.join(base, SNAPSHOTS, name)
+        try:
+            files = read_files(folder) if _NAME.fullmatch(name) else {}
+        except OpError:
+            continue
+        for kind, entries in files.items():
+            for entry in entries:
+                if entry.kind == FILE:
+                    yield kind, os.path.join(folder, kind, entry.path), entry
 
 
 def describe(folder: str, kinds: List[str], check: Callable[[], None]) -> Tuple[Files, List[str]]:

@@ -59,9 +59,9 @@ def tree_push(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
     if is_complete(final):
         return {"path": final, "already_there": True, "copied_bytes": 0}
     try:
-        with _incoming(store, float(params["lock_wait_s"]), channel) as incoming:
-            push = _Push(store, incoming, entries, channel, share)
-            copied = push.run(name, params.get("provenance"))
+        with one_push(store, float(params["lock_wait_s"]), channel) as incoming:
+            push = _Release(store, incoming, entries, channel, share=share)
+            copied = push.make(name, params.get("provenance"))
     except ManifestError as error:
         raise OpError("bad_content", str(error)) from error
     except OSError as error:
@@ -72,7 +72,8 @@ def tree_push(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
 
 
 @contextlib.contextmanager
-def _incoming(store: str, wait_s: float, channel: Channel) -> Iterator[str]:
+def one_push(store: str, wait_s: float, channel: Channel) -> Iterator[str]:
+    """<store>/.incoming, which is ours within the block. Raises OpError: busy, conflict."""
     incoming = os.path.join(store, INCOMING)
     os.makedirs(incoming, exist_ok=True)
     if os.path.islink(incoming):
@@ -94,8 +95,12 @@ def _incoming(store: str, wait_s: float, channel: Channel) -> Iterator[str]:
         os.close(lock)
 
 
-class _Push:
-    def __init__(self, store: str, incoming: str, entries: Sequence[Entry], channel: Channel, share: bool) -> None:
+class Push:
+    """What arrives, from the list of what is missing to a tree that is on disk. Who receives says what it becomes."""
+
+    def __init__(
+        self, store: str, incoming: str, entries: Sequence[Entry], channel: Channel, *, share: bool = False
+    ) -> None:
         self._store = store
         self._share = share
         self._entries = entries
@@ -105,23 +110,15 @@ class _Push:
         self._tree = os.path.join(incoming, "tree")
         self._wanted = unique_blobs(entries)
 
-    def run(self, name: str, provenance: Any) -> int:
-        """Bytes that were copied from other releases."""
-        final = os.path.join(self._store, name)
-        self._sweep()
+    def run(self) -> int:
+        """Bytes that were copied from what is there. Raises OSError, ManifestError, OpError."""
+        self.sweep()
         syncer = Syncer()
         try:
-            if os.path.isdir(final):
-                self._adopt(final)
-                copied = 0
-            else:
-                copied = self._fill(syncer)
-                self._assemble(syncer)
-                syncer.finish()
-            write_record(final, name, self._entries, provenance)
-            if not os.path.isdir(final):
-                os.rename(self._tree, final)
-            sync_path(self._store)
+            copied = self._fill(syncer)
+            self._assemble(syncer)
+            self._sync(syncer)
+            self.publish(self._tree)
         except OSError as error:
             if error.errno in NO_SPACE:
                 remove_quietly(self._blobs)
@@ -131,7 +128,14 @@ class _Push:
         remove_quietly(self._blobs)
         return copied
 
-    def _sweep(self) -> None:
+    def publish(self, tree: str) -> None:
+        """The tree is whole and on disk: give it its name."""
+        raise NotImplementedError
+
+    def _sync(self, syncer: Syncer) -> None:
+        syncer.finish()
+
+    def sweep(self) -> None:
         """What a killed push, or a killed removal, left behind; we hold the lock."""
         for name in os.listdir(self._incoming):
             path = os.path.join(self._incoming, name)
@@ -139,11 +143,6 @@ class _Push:
                 remove_quietly(path)
             elif name.endswith(".json"):
                 os.unlink(path)
-
-    def _adopt(self, final: str) -> None:
-        """A release without its record: somebody removed it. Good only if every byte is as it should be."""
-        if tree_hash(scan(final, BUILT_IN_EXCLUDES)) != os.path.basename(final):
-            raise OpError("conflict", "%s exists, has no record, and holds something else: move it aside" % final)
 
     def _fill(self, syncer: Syncer) -> int:
         os.makedirs(self._blobs, exist_ok=True)
@@ -168,6 +167,10 @@ class _Push:
         for index, (sha256, _) in enumerate(self._wanted):
             self._channel.check()
             path = os.path.join(self._blobs, sha256)
+            if sha256 in left and os.lstat(path).st_nlink > 1:
+                # Part of a tree that got its name just before the cut: its mode and times are not ours to set.
+                os.unlink(path)
+                left.remove(sha256)
             if sha256 in left and hash_file(path)[0] == sha256:
                 syncer.add(path)
             else:
@@ -222,17 +225,8 @@ class _Push:
         return True
 
     def _known_contents(self) -> Dict[str, str]:
-        known: Dict[str, str] = {}
-        for name in release_names(self._store):
-            release = os.path.join(self._store, name)
-            try:
-                _, entries = read_record(release)
-            except OpError:
-                continue  # somebody spoiled it: it only helps
-            for entry in entries:
-                if entry.kind == FILE:
-                    known[entry.sha256] = os.path.join(release, entry.path)
-        return known
+        """sha256 -> a file that should have that content; it is hashed before it is used."""
+        raise NotImplementedError
 
     def _assemble(self, syncer: Syncer) -> None:
         os.mkdir(self._tree)
@@ -259,3 +253,41 @@ class _Push:
             if entry.kind == DIR:
                 syncer.add(os.path.join(self._tree, entry.path))
         syncer.add(self._tree)
+
+
+class _Release(Push):
+    def make(self, name: str, provenance: Any) -> int:
+        """Bytes that were copied from other releases."""
+        self._name, self._provenance = name, provenance
+        final = os.path.join(self._store, name)
+        if not os.path.isdir(final):
+            return self.run()
+        self.sweep()
+        self._adopt(final)
+        self.publish(final)
+        return 0
+
+    def publish(self, tree: str) -> None:
+        final = os.path.join(self._store, self._name)
+        write_record(final, self._name, self._entries, self._provenance)
+        if tree != final:
+            os.rename(tree, final)
+        sync_path(self._store)
+
+    def _adopt(self, final: str) -> None:
+        """A release without its record: somebody removed it. Good only if every byte is as it should be."""
+        if tree_hash(scan(final, BUILT_IN_EXCLUDES)) != os.path.basename(final):
+            raise OpError("conflict", "%s exists, has no record, and holds something else: move it aside" % final)
+
+    def _known_contents(self) -> Dict[str, str]:
+        known: Dict[str, str] = {}
+        for name in release_names(self._store):
+            release = os.path.join(self._store, name)
+            try:
+                _, entries = read_record(release)
+            except OpError:
+                continue  # somebody spoiled it: it only helps
+            for entry in entries:
+                if entry.kind == FILE:
+                    known[entry.sha256] = os.path.join(release, entry.path)
+        return known

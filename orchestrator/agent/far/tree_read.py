@@ -31,15 +31,17 @@ def tree_scan(params: Dict[str, Any], body: bytes, channel: Channel) -> Tuple[Di
 
 
 def tree_send(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """path; body: packed [[name, size], ...]. Events: the frames of blobs.pack_frames. Raises OpError("changed")."""
+    """path; body: packed [[name, size], ...]. Events: the frames of blobs.pack_frames, with raw_bytes.
+
+    Raises OpError("changed")."""
     try:
         wanted = json_unpack(body)
         for name, _ in wanted:
             check_path(name)
     except (ManifestError, TypeError, ValueError) as error:
         raise OpError("bad_manifest", str(error)) from error
-    for header, data, _ in pack_frames(_pieces(params["path"], wanted)):
-        channel.emit(header, data)
+    for header, data, raw_bytes in pack_frames(_pieces(params["path"], wanted)):
+        channel.emit(dict(header, raw_bytes=raw_bytes), data)
     return {}
 
 
