@@ -45,6 +45,7 @@ IO_MODULES = {
     "orchestrator.ledger.store",
     "orchestrator.operations.captured",
     "orchestrator.operations.notify",
+    "orchestrator.operations.object_store",
     "orchestrator.operations.publish",
     "orchestrator.playbook.store",
 }
@@ -87,7 +88,19 @@ IMPURE_IMPORTS = {
 _CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
 HEAVY = {
-    *("asyncssh", "pydantic", "yaml", "rich", "tenacity", "torch", "transformers", "paramiko", "fabric"),
+    *(
+        "asyncssh",
+        "boto3",
+        "botocore",
+        "pydantic",
+        "yaml",
+        "rich",
+        "tenacity",
+        "torch",
+        "transformers",
+        "paramiko",
+        "fabric",
+    ),
     *("asyncio", "sqlite3", "subprocess", "importlib.metadata"),
 }
 CHEAP_STARTS = ("orchestrator", "orchestrator.__main__", "orchestrator.cli.main")

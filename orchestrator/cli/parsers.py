@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from orchestrator import __version__
+from orchestrator.cli.parser_words import Parser, as_json, count, seconds, selectors, target
+from orchestrator.cli.publish_parser import add_publish
 
 EXIT_CODES = """\
 exit codes: 0 done, 1 nothing found (logs --traceback) or different (diff),
@@ -18,16 +19,6 @@ exit codes: 0 done, 1 nothing found (logs --traceback) or different (diff),
 
 # operations/readers.py has the readers; named here, too, because help imports nothing.
 READ_KINDS = ("smi-csv", "log", "import", "pip", "smi-apps", "smi-xml", "nvml", "ssh", "pct", "disk", "inventory")
-
-
-class Parser(argparse.ArgumentParser):
-    def _get_formatter(self) -> argparse.HelpFormatter:
-        # The width is found out here because argparse would import shutil for it, and compressors with that.
-        try:
-            width = os.get_terminal_size().columns - 2
-        except OSError:
-            width = 98
-        return argparse.RawDescriptionHelpFormatter(prog=self.prog, width=width)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -187,6 +178,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     pull.add_argument("--to", metavar="FOLDER", help="where to put it (default: runs/<run id>)")
     target(pull)
 
+    add_publish(command("publish", "make a run's drafter the current one of a folder, a target or an object store"))
+
     execute = command("exec", "run one command on the target")
     target(execute)
     execute.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end it after this")
@@ -340,38 +333,3 @@ def _add_kind(parser: argparse.ArgumentParser) -> None:
 
 def _add_which(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lab", metavar="ID", help="which lab; default: $ORCH_LAB, or the only one")
-
-
-def seconds(text: str) -> float:
-    """Raises ValueError, which argparse turns into a usage error."""
-    value = float(text)
-    if not 0 <= value < float("inf"):  # NaN is refused too
-        raise ValueError(text)
-    return value
-
-
-def count(text: str) -> int:
-    """Raises ValueError."""
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value
-
-
-def as_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print it for a program to read")
-
-
-def selectors(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        metavar="TARGET",
-        help="target, group, container id, or `all`; not needed when there is only one",
-    )
-
-
-def target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-t", "--target", metavar="TARGET", help="target name or container id; not needed when there is only one"
-    )

@@ -78,6 +78,10 @@ OPS: Dict[str, Tuple[str, str]] = {
     "env_remove": ("env_switch", "env_remove"),
     "switch_current": ("releases", "switch_current"),
     "prune_releases": ("releases", "prune_releases"),
+    "publications_list": ("publications", "publications_list"),
+    "publication_switch": ("publications", "publication_switch"),
+    "publications_prune": ("publications", "publications_prune"),
+    "model_check": ("model_files", "model_check"),
 }
 
 COMMANDS: Dict[str, Tuple[str, str]] = {

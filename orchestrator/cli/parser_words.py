@@ -1,0 +1,51 @@
+"""The words that several commands share: selectors, targets, numbers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+
+class Parser(argparse.ArgumentParser):
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        # The width is found out here because argparse would import shutil for it, and compressors with that.
+        try:
+            width = os.get_terminal_size().columns - 2
+        except OSError:
+            width = 98
+        return argparse.RawDescriptionHelpFormatter(prog=self.prog, width=width)
+
+
+def seconds(text: str) -> float:
+    """Raises ValueError, which argparse turns into a usage error."""
+    value = float(text)
+    if not 0 <= value < float("inf"):  # NaN is refused too
+        raise ValueError(text)
+    return value
+
+
+def count(text: str) -> int:
+    """Raises ValueError."""
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def as_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+
+
+def selectors(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help="target, group, container id, or `all`; not needed when there is only one",
+    )
+
+
+def target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-t", "--target", metavar="TARGET", help="target name or container id; not needed when there is only one"
+    )
