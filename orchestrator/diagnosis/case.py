@@ -21,7 +21,7 @@ from orchestrator.probes.environment_finding import EnvironmentFinding
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.kill_plan import KillPlan
 from orchestrator.probes.log_reading import LogReading
-from orchestrator.probes.pace import Pace
+from orchestrator.probes.pace import LEAST_S, Pace
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import RunPhase
@@ -79,20 +79,54 @@ class RunFacts:
     @property
     def tokens_per_s(self) -> float | None:
         """Over minutes, not a moment: what its lines say, else what the payload says of its own long window."""
-        measured = self.pace.rate() if self.pace is not None else None
-        if measured is not None:
-            return measured
+        measured = self.pace.rate(over=self.over) if self.pace is not None else None
+        return measured if measured is not None else self._said_per_s
+
+    @property
+    def _said_per_s(self) -> float | None:
+        """By the payload, once it has trained for a while."""
         status = self.record.status if self.record is not None else None
+        if self.trained_s is not None and self.trained_s < LEAST_S:
+            return None
         if status is not None and status.tokens_per_s is not None:
             return status.tokens_per_s
         long = self.throughput.long_rate if self.throughput is not None else None
         if long is not None and long.counted == TOKENS and not long.per_device:
             return long.per_s
-        return tokens_per_s(self.summary) if self.summary is not None else None
+        return tokens_per_s(self.summary) if self.summary is not None and self.pace is None else None
+
+    @property
+    def over(self) -> bool:
+        return self.phase not in GOES_ON
+
+    @property
+    def trained_s(self) -> float | None:
+        """At most so long, as far as anybody tells: since its training began, else since it was started."""
+        if self.record is None:
+            return None
+        status, ended = self.record.status, self.record.state.exit
+        until_s = ended.ended_at if ended is not None else status.updated_at if status is not None else None
+        in_training = status is not None and status.phase == "training"
+        began_s = status.phase_started_at if status is not None and in_training else None
+        began_s = began_s if began_s is not None else self.record.created_at
+        return None if until_s is None or began_s is None else until_s - began_s
 
     @property
     def phase(self) -> RunPhase | None:
         return self.record.state.phase if self.record is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What a status asks beside its own facts, now and then, of a run that goes on."""
+
+    run_id: str
+    cache_before: CompileCache | None
+    pace: Pace | None
+    good: RunFacts | None
+    good_why: str
+    comparison: Comparison | None
+    edited: tuple[Difference, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ MOST_LOOKED_AT = 200
 """Of its last lines: hours of them."""
 
 
-def is_slow(pace: Pace | None, now_per_s: float, good_per_s: float) -> bool:
+def is_slow(pace: Pace | None, now_per_s: float, good_per_s: float, *, over: bool = False) -> bool:
     """pace: its lines, from which the answer follows line by line; without them, the rate of now decides alone."""
     if pace is None or len(pace.samples) < 2:
         return now_per_s < SLOW * good_per_s
@@ -25,4 +25,4 @@ def is_slow(pace: Pace | None, now_per_s: float, good_per_s: float) -> bool:
         rate = pace.rate(index)
         if rate is not None:
             slow = rate < (NEARLY if slow else SLOW) * good_per_s
-    return slow if pace.rate() is not None else now_per_s < SLOW * good_per_s
+    return slow if pace.rate() is not None and not over else now_per_s < SLOW * good_per_s

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.diagnosis.case import Case, LinkTrouble, Machine, NotLooked, RunFacts, edited_files
-from orchestrator.diagnosis.comparable import cache_of, comparable_facts
+from orchestrator.diagnosis.case import Case, LinkTrouble, Machine, NotLooked, RunFacts
+from orchestrator.diagnosis.comparable import comparable_facts
 from orchestrator.diagnosis.diagnose import diagnose
-from orchestrator.diagnosis.diff import Comparison, Difference, compare
+from orchestrator.diagnosis.diff import compare
 from orchestrator.errors import (
     AuthError,
     ContainerError,
@@ -29,23 +29,21 @@ from orchestrator.errors import (
 )
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord, parse_run_record
-from orchestrator.ledger.runs import Good, RunSummary, choose_run, last_good, shape_of
+from orchestrator.ledger.runs import RunSummary, choose_run
 from orchestrator.ledger.runspec import cache_folders
 from orchestrator.ledger.snapshots import Snapshots, parse_snapshots
+from orchestrator.operations.beside import compared, good_before, look_at_good, look_at_run
 from orchestrator.operations.environment_check import CheckRequest, look_at_environment
 from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.kernel_log import kernel_text
 from orchestrator.operations.reset_look import look
-from orchestrator.operations.runs import all_runs, least_per_s, read_json
+from orchestrator.operations.runs import all_runs, read_json
 from orchestrator.operations.session import Sessions, all_sessions
 from orchestrator.probes.compile_cache import parse_cache_stats
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.kernel_log import kernel_sentences
 from orchestrator.probes.kill_plan import KillPlan, parse_leftovers, plan_kill
-from orchestrator.probes.log_reading import LogReading, read_log
-from orchestrator.probes.pace import Pace, pace_of_log, parse_metrics
-from orchestrator.probes.throughput import merge, read_tail
 from orchestrator.probes.values import as_float, as_int, as_mapping
 from orchestrator.reports.doctor import DoctorReport
 from orchestrator.reports.status_facts import GpuWord, gpu_answer
@@ -139,14 +137,18 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
     told = await _look_at_target(sessions, target, gathering)
     now_s = as_float(facts.header.get("now"))
     record = parse_run_record(facts.header)
-    summaries = {run.run_id: run for run in runs}
-    good = _good(runs, record, target)
-    here, there = await asyncio.gather(
-        _run(session, target, record, summaries, facts.body, gathering),
-        _good_run(session, target, good, gathering),
-    )
+    good = good_before(runs, record, target)
+    summary = next((run for run in runs if record is not None and run.run_id == record.run_id), None)
+    here, there = None, await look_at_good(session, target, good)
+    if record is not None:
+        early = await gathering.ask("the begin of the log", _early_failure(session, record, len(facts.body)))
+        here = await look_at_run(session, record, facts.body, summary, early)
     newest = not runs or record is None or record.run_id == runs[-1].run_id
-    comparison, since, edited = _compare(here, there, told.identity if newest else None)
+    comparison, edited = compared(here, there)
+    before = here.comparable if here is not None else None
+    since = None
+    if newest and before is not None and told.identity is not None:
+        since = compare(before, comparable_facts(told.identity, None), None, None)
     writers = await _writers(session, target, runs, told.snapshots) if newest else ()
     preflight = told.preflight
     disk, memory = as_mapping(preflight.get("disk")), as_mapping(preflight.get("memory"))
@@ -243,69 +245,6 @@ async def _processes(sessions: Sessions, target: Target) -> KillPlan:
     return plan_kill(target.container_id, parse_leftovers(seen.leftovers), seen.processes, seen.apps or ())
 
 
-@dataclass(frozen=True)
-class _Run:
-    facts: RunFacts
-    fingerprint: Mapping[str, Any] | None
-
-
-def _good(runs: Sequence[RunSummary], record: RunRecord | None, target: Target) -> Good | None:
-    of_run = next((run for run in runs if record is not None and run.run_id == record.run_id), None)
-    shape = of_run.shape if of_run is not None else shape_of(target)
-    before = record.run_id if record is not None else None
-    return last_good(runs, shape, before=before, least_per_s=least_per_s(target))
-
-
-async def _good_run(session: AgentSession, target: Target, good: Good | None, gathering: _Gathering) -> _Run | None:
-    if good is None:
-        return None
-    facts = await session.request("run_facts", base=target.base, run_id=good.run_id, log_tail_bytes=RATES_BYTES)
-    record = parse_run_record(facts.header)
-    return await _run(session, target, record, {good.run_id: good.run}, facts.body, gathering)
-
-
-async def _run(
-    session: AgentSession,
-    target: Target,
-    record: RunRecord | None,
-    summaries: Mapping[str, RunSummary],
-    tail: bytes,
-    gathering: _Gathering,
-) -> _Run | None:
-    if record is None:
-        return None
-    fingerprint, metrics, early = await asyncio.gather(
-        read_json(session, f"{record.folder}/{contract.FINGERPRINT}"),
-        _metrics(session, record.folder),
-        gathering.ask("the begin of the log", _early_failure(session, record, len(tail))),
-    )
-    text = tail.decode("utf-8", "surrogateescape")
-    log: LogReading = read_log(f"{early}\n{text}" if early else text)
-    summary = summaries.get(record.run_id)
-    end = tail[-RATES_BYTES:]
-    return _Run(
-        RunFacts(
-            run_id=record.run_id,
-            record=record,
-            summary=summary,
-            runtime=record.runtime,
-            cache_before=cache_of(fingerprint),
-            pace=metrics if metrics is not None else pace_of_log(log),
-            throughput=merge(record.status, read_tail(end, begins_whole=record.log_size_bytes == len(end))),
-            log=log,
-        ),
-        fingerprint,
-    )
-
-
-async def _metrics(session: AgentSession, folder: str) -> Pace | None:
-    try:
-        reply = await session.request("read_file", path=f"{folder}/{contract.METRICS}", offset=-METRICS_BYTES)
-    except AgentOpError:
-        return None  # a training that only prints has none
-    return parse_metrics(reply.body.decode("utf-8", "replace"), begins_whole=reply.header["offset"] == 0)
-
-
 async def _early_failure(session: AgentSession, record: RunRecord, seen_bytes: int) -> str | None:
     """The first failure that the log tells of, where that lies before what was seen of it."""
     if record.log_size_bytes is None or record.log_size_bytes <= seen_bytes:
@@ -318,20 +257,6 @@ async def _early_failure(session: AgentSession, record: RunRecord, seen_bytes: i
         timeout_s=60.0,
     )
     return reply.body.decode("utf-8", "surrogateescape") if reply.header.get("offset") is not None else None
-
-
-def _compare(
-    run: _Run | None, good: _Run | None, now: Mapping[str, Any] | None
-) -> tuple[Comparison | None, Comparison | None, tuple[Difference, ...]]:
-    """(good to run, run to now, files that were edited when the run began)."""
-    here = comparable_facts(run.fingerprint, run.facts.runtime) if run is not None and run.fingerprint else None
-    comparison = since = None
-    if run is not None and here is not None and good is not None and good.fingerprint:
-        there = comparable_facts(good.fingerprint, good.facts.runtime)
-        comparison = compare(there, here, good.facts.cache_before, run.facts.cache_before)
-    if here is not None and now is not None:
-        since = compare(here, comparable_facts(now, None), None, None)
-    return comparison, since, edited_files(here or {})
 
 
 def _seeded(run: RunFacts, snapshots: Snapshots | None) -> RunFacts:

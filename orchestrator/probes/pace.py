@@ -21,7 +21,8 @@ LEAST_S = 120.0
 """Less is no measure: a run that has not trained for so long has no rate."""
 LEAST_LINES = 6
 """The median of fewer is no measure."""
-LAST_PRINTED = 60
+LAST_LINES, WINDOW_LINES = 20, 60
+"""Of a run that is over and took less than LEAST_S: so many lines at least, and at most."""
 MAX_MEMORY_SAMPLES = 60
 
 
@@ -48,21 +49,23 @@ class Pace:
     source: str
     """metrics.jsonl or log"""
 
-    def rate(self, until: int | None = None) -> float | None:
+    def rate(self, until: int | None = None, *, over: bool = False) -> float | None:
         """Tokens a second up to sample `until` (None: the last): the median over the last WINDOW_S, and over
         LEAST_LINES lines at least, so that an evaluation or a checkpoint between two lines is no slowdown. None: too
-        little of it."""
+        little of it. over: nothing more is to come, and LAST_LINES lines of a shorter run have to do."""
         told = [one for one in self.samples[: None if until is None else until + 1] if one.tokens_per_s is not None]
         timed = [one for one in told if one.at_s is not None]
-        if not timed:
-            return _median([one.tokens_per_s or 0.0 for one in told[-LAST_PRINTED:]])
-        end_s = timed[-1].at_s or 0.0
-        window = [one for one in timed[:-LEAST_LINES] if (one.at_s or 0.0) > end_s - WINDOW_S] + timed[-LEAST_LINES:]
-        # A line's rate is that since the line before: the first one of all also counts the start.
-        window = window[1:] if len(window) == len(told) else window
-        if not window or end_s - (window[0].at_s or 0.0) < LEAST_S:
-            return None
-        return _median([one.tokens_per_s or 0.0 for one in window])
+        if timed:
+            end_s = timed[-1].at_s or 0.0
+            window = [one for one in timed[:-LEAST_LINES] if (one.at_s or 0.0) > end_s - WINDOW_S]
+            window += timed[-LEAST_LINES:]
+            # A line's rate is that since the line before: the first one of all also counts the start.
+            window = window[1:] if len(window) == len(told) else window
+            if len(window) >= LEAST_LINES - 1 and end_s - (window[0].at_s or 0.0) >= LEAST_S:
+                return _median([one.tokens_per_s or 0.0 for one in window])
+        if over and len(told) > LAST_LINES:
+            return _median([one.tokens_per_s or 0.0 for one in told[1:][-WINDOW_LINES:]])
+        return None
 
     @property
     def peak_mib(self) -> float | None:
@@ -88,14 +91,23 @@ def parse_metrics(text: str, *, begins_whole: bool) -> Pace | None:
     return Pace(tuple(found), "metrics.jsonl") if found else None
 
 
-def pace_of_log(reading: LogReading | None) -> Pace | None:
-    """What a training that only prints lines said of its tokens a second. None: nothing."""
+def pace_of_log(reading: LogReading | None, began_s: float | None = None, until_s: float | None = None) -> Pace | None:
+    """What a training that only prints lines said of its tokens a second. None: nothing.
+
+    began_s, until_s: the launch, and when the log was last written. Such lines have no times: they are put where their
+    steps lie between the two, which makes them look further apart than they are by the time that the start took."""
     found = []
+    steps = [step.step for step in reading.steps if step.step is not None] if reading is not None else []
+    last = steps[-1] if steps else 0
+    per_step_s = (until_s - began_s) / last if began_s is not None and until_s is not None and last > 0 else None
     for step in reading.steps if reading is not None else ():
         rates = [rate.per_s for rate in step.rates if rate.counted == TOKENS and not rate.per_device]
         if rates:
-            found.append(PaceSample(None, step.step, rates[0]))
-    return Pace(tuple(found[1:]), "log") if len(found) > 1 else None  # the first one compiled
+            at_s = None
+            if step.step is not None and until_s is not None and per_step_s is not None:
+                at_s = until_s - per_step_s * (last - step.step)
+            found.append(PaceSample(at_s, step.step, rates[0]))
+    return Pace(tuple(found), "log") if found else None
 
 
 def _sample(line: str) -> PaceSample | None:
@@ -132,9 +144,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _median(values: Sequence[float]) -> float | None:
-    if len(values) < LEAST_LINES - 1:
-        return None
+def _median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

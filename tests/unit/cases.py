@@ -123,7 +123,7 @@ def facts(
         record=record,
         runtime=runtime,
         cache_before=cache() if cache_before is None else cache_before,
-        pace=pace if pace is not None else pace_of_log(reading),
+        pace=pace if pace is not None else pace_of_log(reading, NOW_S - 3600, NOW_S - silent_s),
         log=reading,
     )
 

@@ -107,8 +107,8 @@ def slow(case: Case) -> Iterator[Finding]:
         return
     low = case.payload.expected.tokens_per_s_min if case.payload is not None else None
     there = case.good.tokens_per_s if case.good is not None and case.same_shape else None
-    below_good = there is not None and is_slow(run.pace, here, there)
-    below_least = there is None and low is not None and is_slow(run.pace, here, low / NEARLY)
+    below_good = there is not None and is_slow(run.pace, here, there, over=run.over)
+    below_least = there is None and low is not None and is_slow(run.pace, here, low / NEARLY, over=run.over)
     if not below_good and not below_least:
         return
     changed = [one for one in case.comparison.differences if one.kind != "cache"] if case.comparison is not None else []
