@@ -68,8 +68,6 @@ class RunFacts:
     runtime: Mapping[str, object] | None = None
     cache_before: CompileCache | None = None
     """The compile caches as the launch found them."""
-    cache_after: CompileCache | None = None
-    """As it was when it ended, where that was recorded."""
     seeded_from: str | None = None
     """The snapshot that its cache had been made from when it was launched."""
     pace: Pace | None = None

@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from orchestrator.diagnosis.case import Case, NotLooked
 from orchestrator.diagnosis.finding import CRITICAL, INFO, SYMPTOMS, WARNING, Finding, ranked
 from orchestrator.diagnosis.signatures import cache, changes, compiled, environment, gpus, link, machine, run
-from orchestrator.diagnosis.signatures.words import held_text
+from orchestrator.diagnosis.signatures.words import difference_text, held_text
+from orchestrator.ledger.runs import run_outcome
+from orchestrator.probes.pace import LEAST_S
 from orchestrator.probes.units import bytes_text, rate_text
 
 Signature = Callable[[Case], Iterable[Finding]]
 Seen = Callable[[Case], str | None]
 
+NO_MATTER = "-"
 NAMED_CAUSES = frozenset({"slow", "run-dead", "run-stalled", "session-dead", "clock", "memory", "eager-fallback"})
 """That name no cause of a slow run."""
 LIFTED = ("environment-polluted", "cuda-major", "code-edited", "settings-changed", "cold-cache", "warm-up-insufficient")
@@ -32,7 +35,7 @@ class Area:
     ids: tuple[str, ...]
     signatures: tuple[Signature, ...]
     seen: Seen
-    """What to say of it when nothing is wrong; None: it was not looked at."""
+    """What to say of it when nothing is wrong; None: it was not looked at; NO_MATTER: it is none of this case's."""
     cheap: bool = True
     """Judged in each status, too, of what that asks anyhow."""
 
@@ -48,16 +51,17 @@ class Diagnosis:
 def diagnose(case: Case) -> Diagnosis:
     if case.link is not None:
         return Diagnosis(tuple(link.unreachable(case)), (), (NotLooked("all of the target", case.link.what),))
-    found = ranked(_lifted(one for area in AREAS for signature in area.signatures for one in signature(case)))
+    found = _judged(case, AREAS)
     bad = {one.id for one in found if one.severity != INFO}
+    told = {one.id for one in found}
     healthy: list[str] = []
     not_looked = list(case.not_looked)
     for area in AREAS:
         text = area.seen(case)
         if text is None:
             not_looked.append(NotLooked(area.name, _why_not(case, area)))
-        elif not bad & {*area.ids}:
-            healthy.append(f"{area.name} ({text})" if text else area.name)
+        elif text != NO_MATTER and not told & {*area.ids}:
+            healthy.append(f"{area.name} ({text})")
     if not bad & ({*AREA_IDS} - NAMED_CAUSES):
         found = tuple(_with_healthy(one, healthy) if one.id == "slow" else one for one in found)
     return Diagnosis(found, tuple(healthy), tuple({one.what: one for one in reversed(not_looked)}.values())[::-1])
@@ -65,9 +69,21 @@ def diagnose(case: Case) -> Diagnosis:
 
 def cheap_findings(case: Case) -> tuple[Finding, ...]:
     """Of what a status asks anyhow."""
-    return ranked(
-        _lifted(one for area in AREAS if area.cheap for signature in area.signatures for one in signature(case))
-    )
+    return _judged(case, [area for area in AREAS if area.cheap])
+
+
+def _judged(case: Case, areas: Iterable[Area]) -> tuple[Finding, ...]:
+    found = ranked(_lifted(one for area in areas for signature in area.signatures for one in signature(case)))
+    causes = [one for one in found if one.severity != INFO and one.id not in NAMED_CAUSES]
+    return tuple(_after(one, causes[0], case) if one.id == "run-dead" and causes else one for one in found)
+
+
+def _after(dead: Finding, cause: Finding, case: Case) -> Finding:
+    """What to do about a dead run whose cause is named."""
+    record = case.run.record if case.run is not None else None
+    resume = ("--resume",) if record is not None and record.last_checkpoint is not None else ()
+    step = f"mend {cause.id} first; then " + ("go on from its checkpoint" if resume else "launch again")
+    return replace(dead, cause=f"most likely {cause.id}, above", next_step=step, command=case.orch("launch", *resume))
 
 
 def _lifted(found: Iterable[Finding]) -> Iterator[Finding]:
@@ -93,14 +109,20 @@ def _why_not(case: Case, area: Area) -> str:
         return told
     if case.run is None:
         return "there is no run yet"
-    return "there is no last good run to compare with" if case.good is None else "it was not told"
+    if area.name == "rate" and case.run.tokens_per_s is None:
+        return f"it has not told of {LEAST_S / 60:.0f} minutes of training, or counts no tokens"
+    if case.good is None:
+        return "there is no last good run to compare with"
+    if area.name == "rate" and case.other_shape:
+        return f"the last good run had another shape: {difference_text(case.other_shape[0])}"
+    return "its records do not tell"
 
 
 def _of_run(case: Case) -> str | None:
     record = case.run.record if case.run is not None else None
     if record is None:
         return None
-    return f"{record.run_id} {record.state.phase.value}"
+    return f"{record.run_id} {run_outcome(record)}"
 
 
 def _of_rate(case: Case) -> str | None:
@@ -157,10 +179,12 @@ def _of_memory(case: Case) -> str | None:
 
 
 def _of_session(case: Case) -> str | None:
+    if not case.live or (case.payload is not None and case.payload.session is None):
+        return NO_MATTER
     session = case.run.record.session if case.run is not None and case.run.record is not None else None
     if session is None or session.present is None:
         return None
-    return session.name if session.present or not case.live else None
+    return session.name
 
 
 def _of_clock(case: Case) -> str | None:

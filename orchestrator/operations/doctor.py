@@ -6,6 +6,7 @@ Rule: what cannot be looked at is part of the answer, and keeps nothing else fro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.diagnosis.case import Case, LinkTrouble, Machine, NotLooked, RunFacts
 from orchestrator.diagnosis.comparable import comparable_facts
-from orchestrator.diagnosis.diagnose import diagnose
+from orchestrator.diagnosis.diagnose import Diagnosis, diagnose
 from orchestrator.diagnosis.diff import compare
 from orchestrator.errors import (
     AuthError,
@@ -38,7 +39,7 @@ from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.kernel_log import kernel_text
 from orchestrator.operations.reset_look import look
 from orchestrator.operations.runs import all_runs, read_json
-from orchestrator.operations.session import Sessions, all_sessions
+from orchestrator.operations.session import Sessions, all_sessions, who_asks
 from orchestrator.probes.compile_cache import parse_cache_stats
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import QUESTION
@@ -92,18 +93,32 @@ async def doctor(
     reached is a finding."""
     try:
         async with all_sessions(target, trace) as sessions:
-            case = await _look(sessions, target, wanted, clock)
+            case = replace(await _look(sessions, target, wanted, clock), named=named)
+            diagnosis = diagnose(case)
+            await _keep(sessions.target, target, case, diagnosis)
     except (UnreachableError, HostKeyError, AuthError, ContainerError, OutcomeUnknownError) as error:
-        case = Case(target=target.name, label=target.label, payload=target.payload, link=_link(error))
-    case = replace(case, named=named)
+        case = Case(target=target.name, label=target.label, payload=target.payload, named=named, link=_link(error))
+        diagnosis = diagnose(case)
     return DoctorReport(
         target=target.name,
         label=target.label,
         run_id=case.run.run_id if case.run is not None else None,
         good_id=case.good.run_id if case.good is not None else None,
         good_why=case.good_why,
-        diagnosis=diagnose(case),
+        diagnosis=diagnosis,
     )
+
+
+async def _keep(session: AgentSession, target: Target, case: Case, diagnosis: Diagnosis) -> None:
+    """With the run's record, for `orch runs`: what is new, and what is found no more. A full disk keeps none."""
+    if case.run is None:
+        return
+    found = [
+        {"id": one.id, "severity": one.severity, "title": one.what, "evidence": list(one.evidence)}
+        for one in diagnosis.findings
+    ]
+    with contextlib.suppress(AgentOpError):
+        await session.request("keep_findings", base=target.base, run_id=case.run.run_id, who=who_asks(), findings=found)
 
 
 def _link(error: OrchError) -> LinkTrouble:
@@ -125,6 +140,10 @@ class _Target:
     environment: tuple[Any, ...] | None
 
 
+PAST = _Target(None, None, None, None, {}, None, None, None)
+"""Nothing of the target as it is now tells of a run that is over since."""
+
+
 async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: Callable[[], float]) -> Case:
     session, gathering = sessions.target, _Gathering()
     runs = await all_runs(session, target)
@@ -134,7 +153,8 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         "run_facts", base=target.base, run_id=run_id, log_tail_bytes=LOG_BYTES, surroundings=True
     )
     after_s = clock()
-    told = await _look_at_target(sessions, target, gathering)
+    newest = not runs or run_id is None or run_id == runs[-1].run_id
+    told = await _look_at_target(sessions, target, gathering) if newest else PAST
     now_s = as_float(facts.header.get("now"))
     record = parse_run_record(facts.header)
     good = good_before(runs, record, target)
@@ -143,7 +163,6 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
     if record is not None:
         early = await gathering.ask("the begin of the log", _early_failure(session, record, len(facts.body)))
         here = await look_at_run(session, record, facts.body, summary, early)
-    newest = not runs or record is None or record.run_id == runs[-1].run_id
     comparison, edited = compared(here, there)
     before = here.comparable if here is not None else None
     since = None
@@ -173,7 +192,7 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         gpu_warnings=gpus.warnings if gpus is not None else (),
         kernel_log=told.kernel_log,
         processes=told.processes,
-        container=parse_container(facts.header.get("container")),
+        container=parse_container(facts.header.get("container")) if newest else None,
         machine=Machine(
             disk_free_bytes=as_int(disk.get("free_bytes")),
             inodes_free=as_int(disk.get("free_inodes")),

@@ -197,3 +197,15 @@ def test_info_comes_last() -> None:
     found = diagnosed(run=facts(pace=metrics(15_000.0)), identity_of_run={**data, **POLLUTED})
     severities = [one.severity for one in found.findings]
     assert severities == sorted(severities, key=lambda one: one == INFO)
+
+
+def test_a_dead_run_with_a_named_cause_says_what_to_mend_first() -> None:
+    found = diagnosed(run=facts(log=RACE, exit_record=FAILED, checkpoints=("step-200",)))
+    dead = found.findings[-1]
+    assert dead.id == "run-dead" and "fx-race" in dead.next_step
+    assert dead.command == "orch launch --resume"
+
+
+def test_what_changed_is_not_called_as_it_was() -> None:
+    found = diagnosed(identity_of_run={"data": {"files": 1, "bytes": 1, "sample": "e" * 64}})
+    assert not [text for text in found.healthy if text.startswith("code, settings and data")]

@@ -8,6 +8,7 @@ from orchestrator.diagnosis.case import Case, differences
 from orchestrator.diagnosis.finding import INFO, WARNING, Finding
 from orchestrator.diagnosis.signatures.compiled import HACKS
 from orchestrator.diagnosis.signatures.words import difference_text, good_text, held_text
+from orchestrator.ledger.runs import CacheSize
 from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.values import as_mapping
 
@@ -67,10 +68,13 @@ def lost(case: Case) -> Iterator[Finding]:
     )
 
 
-def _largest(case: Case) -> CompileCache | None:
+def _largest(case: Case) -> CompileCache | CacheSize | None:
     """With the last good run: what it found, or left."""
     good = case.good
-    known = [one for one in (good.cache_before, good.cache_after) if one is not None] if good is not None else []
+    if good is None:
+        return None
+    after = good.summary.cache_after if good.summary is not None else None
+    known: list[CompileCache | CacheSize] = [one for one in (good.cache_before, after) if one is not None]
     return max(known, key=lambda one: one.bytes or 0, default=None)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from orchestrator.diagnosis.case import Case
 from orchestrator.diagnosis.diff import KINDS, Difference
+from orchestrator.ledger.runs import CacheSize
 from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.failures.search import FailureFound
 from orchestrator.probes.text import one_line
@@ -34,7 +36,7 @@ def _side(value: str | None) -> str:
     return value[:12] if len(value) == 64 and value.isalnum() else one_line(value, 80)
 
 
-def held_text(cache: CompileCache | None) -> str:
+def held_text(cache: CompileCache | CacheSize | None) -> str:
     """`353 MB, 4120 graphs`"""
     if cache is None:
         return "not known"
@@ -58,8 +60,15 @@ def failure_lines(case: Case, one: FailureFound) -> tuple[str, ...]:
     if log is not None and one.traceback is not None:
         frame = log.tracebacks[one.traceback].root.own_frame or log.tracebacks[one.traceback].root.frame
         if frame is not None:
-            lines.append(f"at {frame.file}:{frame.line}" + (f" in {frame.function}" if frame.function else ""))
+            lines.append(
+                f"at {short_path(frame.file)}:{frame.line}" + (f" in {frame.function}" if frame.function else "")
+            )
     return tuple(lines)
+
+
+def short_path(path: str) -> str:
+    """Within the release, where it is of one."""
+    return re.sub(r"^.*/orch/releases/[0-9a-f]{64}/", "", path)
 
 
 def rate_line(case: Case) -> tuple[str, ...]:
