@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
+from orchestrator.probes.failures.found import FailureFound
 from orchestrator.probes.failures.kinds import KINDS
-from orchestrator.probes.failures.search import SIGNATURES, FailureFound, find_failures, root_of
+from orchestrator.probes.failures.search import SIGNATURES, find_failures, root_of
 from orchestrator.probes.log_scan import LogScan, Part
 from orchestrator.probes.pane import joined_pane
 from orchestrator.probes.progress import Progress, RateTold, StepTold, progress_of
@@ -35,7 +36,6 @@ PANE_ROWS = 5000
 PIECE_BYTES = 1024 * 1024
 GENERAL = frozenset({"exception", "cuda_error", "nccl_error", "stack_dump"})
 """Kinds that a row may be taken for whose words were cut."""
-_GAP = Told(Row("[orch] left out", 0), Origin())
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _told(parts: Sequence[Part]) -> list[Told]:
     end: int | None = None
     for part in [*first, *reversed(last)]:
         if end is not None and part.start != end:
-            told.append(_GAP)
+            told.append(Told(Row("[orch] left out", end), Origin()))
         told += told_rows(moved(rows_of(part.text), part.start))
         end = part.start + len(part.text)
     return told
@@ -182,20 +182,12 @@ def _of_progress(progress: Progress, failures: Sequence[FailureFound]) -> list[F
             values = {"loss": Value(str(step.loss), step.spans["loss"])}
             if step.step is not None and "step" in step.spans:
                 values["step"] = Value(step.step, step.spans["step"])
-            return [
-                _noted(
-                    "divergence",
-                    f"loss {step.loss} at step {step.step}" if step.step is not None else f"loss {step.loss}",
-                    step.span,
-                    values,
-                    step.ranks,
-                )
-            ]
+            return [_noted("divergence", progress.line_of(step), step.span, values, step.ranks)]
     for step in progress.steps:
         norm = step.measured.get("grad_norm")
         if step.loss == 0.0 and norm is not None and norm.value != 0 and "loss" in step.spans:
             values = {"loss": Value(0.0, step.spans["loss"]), "grad_norm": Value(norm.value, norm.spans["value"])}
-            return [_noted("suspect_loss", "loss 0.0", step.span, values, step.ranks)]
+            return [_noted("suspect_loss", progress.line_of(step), step.span, values, step.ranks)]
     return []
 
 

@@ -56,6 +56,8 @@ def read_line(line: str) -> Reading | None:
         return None
     if has_bar and _is_other_bar(lower):
         return None
+    if "throughput" in lower and words.OTHER_RATES.search(lower):
+        return None
     special = _special(line, lower)
     if special is not None:
         return special
@@ -86,7 +88,8 @@ def _is_other_bar(lower: str) -> bool:
 
 def _special(line: str, lower: str) -> Reading | None:
     if run := words.TINYGRAD.match(lower):
-        time = _rate_of_time(run["value"], 1.0, f"{run['value']} s/it", _span(run, "value"))
+        place = Span(run.start("value"), run.end("value") + len(" s run"))
+        time = _rate_of_time(run["value"], 1.0, place.of(line), place)
         spans = {"step": _span(run, "step"), "loss": _span(run, "loss")}
         return Reading(_whole(run["step"]), None, _float(run["loss"]), (time,) if time else (), spans=spans)
     if timer := words.DEEPSPEED.search(lower):
@@ -144,7 +147,8 @@ def _measurements(line: str, lower: str) -> Reading | None:
     rates += _named_rates(line, rest)
     rates += _unnamed_rates(line, rest)
     eta_s = _eta_s(lower, spans) if _has(lower, words.SAYS_ETA) else None
-    if total is None and loss is None and not rates and (step is None or not words.ONLY_A_STEP.fullmatch(lower)):
+    certain = "skipped=" in lower or words.ONLY_A_STEP.fullmatch(lower)
+    if total is None and loss is None and not rates and (step is None or not certain):
         return None  # nothing, or a sentence that speaks of a step
     return Reading(step, total, loss, _best_first(rates), eta_s, spans=spans)
 
@@ -152,16 +156,19 @@ def _measurements(line: str, lower: str) -> Reading | None:
 def _step(lower: str, spans: dict[str, Span]) -> tuple[int | None, int | None, str]:
     for word, shape in words.STEP_SHAPES:
         if word in lower and (shaped := shape.search(lower)):
-            spans.update(step=_span(shaped, "step"), total_steps=_span(shaped, "total"))
+            spans["step"] = _span(shaped, "step")
+            if shaped["total"]:
+                spans["total_steps"] = _span(shaped, "total")
             return _whole(shaped["step"]), _whole(shaped["total"]), _blanked(lower, [shaped])
     found = list(words.STEP.finditer(lower))
     if not found:
         return None, None, lower
     best = min(found, key=lambda match: words.STEP_NAMES.index(match["name"]))
     spans["step"] = _span(best, "step")
-    if best["total"]:
-        spans["total_steps"] = _span(best, "total")
-    return _whole(best["step"]), _whole(best["total"]), _blanked(lower, found)
+    of_all = next((match for match in [best, *found] if match["total"] and match["step"] == best["step"]), None)
+    if of_all is not None:
+        spans["total_steps"] = _span(of_all, "total")
+    return _whole(best["step"]), _whole(of_all["total"]) if of_all else None, _blanked(lower, found)
 
 
 def _unit_rates(line: str, lower: str) -> tuple[list[Rate], str]:
@@ -206,7 +213,9 @@ def _named_rates(line: str, lower: str) -> list[Rate]:
 def _unnamed_rates(line: str, lower: str) -> list[Rate]:
     """Of trainers that print a number whose unit only they know."""
     rates: list[Rate | None] = []
-    if "data_time" in lower and (took := words.MM_TIME.search(lower)):
+    found = words.MM_TIME.search(lower) if "_time" in lower else None
+    found = found or (words.IMAGENET_TIME.search(lower) if "data" in lower else None)
+    if took := found:
         place = _span(took, "value")
         rates.append(_rate_of_time(took["value"], 1.0, place.of(line), place))
     if "time:" in lower and "/s" in lower and (images := words.TIMM_RATE.search(lower)):
@@ -217,6 +226,8 @@ def _unnamed_rates(line: str, lower: str) -> list[Rate]:
 
 def _unit_in_name(name: str) -> str:
     """`ms_per_step`, `s/batch`: the name says it; others must say it behind the number."""
+    if name.endswith(" in s"):
+        return "s"
     first = name.replace("/", "_per_").partition("_per_")[0]
     return "ms" if first == "ms" else "s" if first in ("s", "sec", "seconds") else ""
 
@@ -287,4 +298,4 @@ def _float(text: str) -> float | None:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text else None
+    return int(text.replace(",", "")) if text else None

@@ -23,13 +23,13 @@ NAMED_RATES: tuple[tuple[str, str, bool], ...] = (  # names, what is counted, of
     (r"tps(?=:\s{0,12}[\d,]{1,20}\s{1,12}tflops)", TOKENS, True),
     (r"tps", TOKENS, False),
     (r"tgs", TOKENS, True),
-    (r"(?:train_)?(?:samples|examples|sequences)_per_s(?:ec(?:ond)?)?", SAMPLES, False),
+    (r"(?:train_|interval_)?(?:samples|examples|sequences)_per_s(?:ec(?:ond)?)?", SAMPLES, False),
     (r"currsamplespersec", SAMPLES, False),
     (r"runningavgsamplespersec", SAMPLES, False),
     (r"wps(?==)", TOKENS, False),  # fairseq: words, updates
     (r"ups(?==)", ITERATIONS, False),
     (r"throughput/(?:device/)?batches_per_s(?:ec(?:ond)?)?", ITERATIONS, False),
-    (r"(?:train_)?(?:steps|iters|iterations|batches)_per_s(?:ec(?:ond)?)?", ITERATIONS, False),
+    (r"(?:train_|interval_)?(?:steps|iters|iterations|batches)_per_s(?:ec(?:ond)?)?", ITERATIONS, False),
 )
 NAMED_TIMES = (
     r"elapsed time per iteration",
@@ -39,7 +39,8 @@ NAMED_TIMES = (
     r"dt",
     r"step_avg",
     r"(?:ms|s|sec)/(?:batch|step|iter)",
-    r"(?<=, )time",
+    r"(?<=, )time(?!=)",
+    r"train_step_timing in s",  # NeMo
 )
 ABSURD = 1e15
 """No rate is as high: a number that is says something else."""
@@ -47,6 +48,7 @@ STEP_NAMES = ("global_step", "global step", "step", "iteration", "iter")
 """What they mean most first."""
 LOSS_NAMES = (
     r"(?:train(?:ing)?[/_ ]|lm[_ ])loss",
+    r"(?:reduced_train|total|gpt|step|av[gr]|mean)_loss",
     r"train/crossentropyloss",
     r"loss/train/total",
     r"loss[/_ ]train(?:ing)?(?: \(\w{1,12}\))?",
@@ -60,6 +62,7 @@ OTHER_BARS = re.compile(
 """What a bar that is not the training's begins with."""
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:e[-+]?\d+)?"
+WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,15})"
 GAP = r"\s{0,12}"
 AFTER = r"(?![\w]|[.,:/-]\d)"
 BEFORE = r"(?<![\w./-])"
@@ -71,11 +74,13 @@ SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 
 BAR = re.compile(
-    rf"(?:\d{{1,3}}%\|[^|]*\|{GAP}(?P<step>\d{{1,15}})/(?P<total>\d{{1,15}})|(?<![\w.])(?P<bare>\d{{1,15}})(?:it|/\?))"
+    rf"(?:(?:\d{{1,3}}%\|[^|]*\|{GAP}|(?<![\w./])(?=\d{{1,15}}/\d{{1,15}} \[))"
+    rf"(?P<step>\d{{1,15}})/(?P<total>\d{{1,15}})|(?<![\w.])(?P<bare>\d{{1,15}})(?:it|/\?))"
     rf"{GAP}\[[\d:]+(?:<(?:(?P<left>(?:\d{{1,6}}:)?\d{{1,4}}:\d\d(?![\d:])|\?)|[\d:]{{1,12}}))?"
-    rf"(?:,{GAP}(?:\?|(?P<rate>{NUMBER})){GAP}(?P<scale>[kmg]?)(?P<unit>[a-z]+/s|s/[a-z]+))?"
+    rf"(?:,{GAP}(?:\?|(?P<rate>{NUMBER})){GAP}(?P<scale>[kmg]?)(?P<unit>s/[a-z]+|[a-z]+/s))?"
 )
-BEFORE_BAR = re.compile(r"(.*?)\d{1,3}%\|")
+BEFORE_BAR = re.compile(r"(.*?)(?:\d{1,3}%\||(?<![\w./])\d{1,15}(?:/\d{1,15}| [a-z]{1,12}) \[\d\d)")
+OTHER_RATES = re.compile(r"(?:prompt|generation|download|upload|read|write) throughput")
 UNIT_RATE = re.compile(
     rf"(?:(?<!\w)(?P<before>[a-z_]\w*)['\"]?{GAP}[:=]?{GAP})?(?<![\w.,-])(?P<value>{NUMBER}){GAP}(?P<scale>[kmg]?)"
     rf"\s?(?P<counted>{ANY_COUNTED}){A_SECOND}{OF_A_DEVICE}\b(?!{GAP}[:=])(?P<follows>\s{{1,12}}{NUMBER})?"
@@ -85,11 +90,11 @@ UNIT_TIME = re.compile(
     rf"(?:{GAP}/{GAP}|\s{{1,12}}per\s{{1,12}})(?:{COUNTED[ITERATIONS]})\b"
 )
 NAMED_BY_UNIT = re.compile(
-    rf"{BEFORE}(?P<counted>{ANY_COUNTED}){A_SECOND}{OF_A_DEVICE}{SEPARATOR}"
-    rf"(?P<value>{NUMBER})(?P<scale>[km]?){AFTER}"
+    rf"{BEFORE}(?P<counted>{ANY_COUNTED}){A_SECOND}{OF_A_DEVICE}\)?{SEPARATOR}"
+    rf"(?P<value>{NUMBER})(?: ?(?P<scale>[km]))?{AFTER}"
 )
 NAMED = tuple(
-    (re.compile(rf"{BEFORE}(?:{names}){SEPARATOR}(?P<value>{NUMBER})(?P<scale>[km]?){AFTER}"), counted, of_one)
+    (re.compile(rf"{BEFORE}(?:{names}){SEPARATOR}(?P<value>{NUMBER})(?: ?(?P<scale>[km]))?{AFTER}"), counted, of_one)
     for names, counted, of_one in NAMED_RATES
 )
 NAMED_TIME = re.compile(
@@ -97,7 +102,7 @@ NAMED_TIME = re.compile(
 )
 STEP = re.compile(
     rf"(?<![\w.-])(?P<name>{'|'.join(STEP_NAMES)})s?['\"]?{GAP}[:=#]?{GAP}"
-    rf"(?P<step>\d{{1,15}})(?:{GAP}(?:/|of){GAP}(?P<total>\d{{1,15}}))?{AFTER}(?!%)"
+    rf"(?P<step>{WHOLE})(?:{GAP}(?:/|of){GAP}(?P<total>{WHOLE}))?{AFTER}(?!%)"
 )
 LOSS = re.compile(
     rf"{BEFORE}(?:{'|'.join(LOSS_NAMES)})['\"]?(?: \(\w{{1,12}}\))?{GAP}[:=]?{GAP}['\"]?"
@@ -123,6 +128,9 @@ STEP_SHAPES = (  # a word that is in it, its shape
     ("iter", re.compile(rf"\biter(?:\(train\))? {{1,3}}\[ {{0,8}}{_OF}\]")),
     ("train", re.compile(rf"\btrain: \d{{1,6}} \[ {{0,8}}{_OF} \(")),  # timm
     ("[batch=", re.compile(rf"\[batch={_OF}\]")),  # composer
+    ("batch ", re.compile(rf"\bbatch \[?{_OF}\b")),
+    (" steps", re.compile(rf"(?<![\w./]){_OF} steps\b")),
+    ("skipped=", re.compile(r"\bstep=(?P<step>\d{1,15})(?P<total>), skipped=\d")),  # DeepSpeed
     (" batches", re.compile(rf"\| {{1,8}}{_OF} batches\b")),
     (
         "current_steps",
@@ -132,7 +140,8 @@ STEP_SHAPES = (  # a word that is in it, its shape
     (" [=", re.compile(rf"^\s{{0,8}}{_OF} \[=*>?\.*\]")),  # keras
 )
 LOST_COLOUR = re.compile(r"\[(?:0|1|[349]\d|10[0-7])(?:;\d{1,3})?m(?![\s\]])|\[39m|\[0m")
-MM_TIME = re.compile(rf"(?<![\w.])time: {{1,3}}(?P<value>{NUMBER})(?=,? {{1,4}}data_time)")  # seconds
+MM_TIME = re.compile(rf"(?<![\w.])time: {{1,3}}(?P<value>{NUMBER})(?=,? {{1,4}}(?:data|last)_time)")  # seconds
+IMAGENET_TIME = re.compile(rf"\btime\s{{1,4}}(?P<value>{NUMBER}) \(\s{{0,6}}[\d.]{{1,12}}\)\s{{1,4}}data\s")  # seconds
 TIMM_RATE = re.compile(rf"time: {{1,3}}[\d.]{{1,12}}s, {{1,8}}(?P<value>{NUMBER})/s\b")
 DURATION_WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([hms])")
 # `[... timer.py] 0/3, RunningAvgSamplesPerSec=...`: epoch/step.
@@ -140,9 +149,9 @@ DEEPSPEED = re.compile(r"\] \d+/(?P<step>\d{1,15}), runningavgsamplespersec=")
 # `    3 7.34 s run, 11.8750 loss, ...`
 TINYGRAD = re.compile(rf"\s*(?P<step>\d{{1,15}}) +(?P<value>{NUMBER}) s run, +(?P<loss>{NUMBER}|nan|inf) loss,")
 # A line without any of these says nothing; those without some need not be searched for these.
-SAYS_STEP = ("step", "iter", "epoch", "train:", "[batch=", " batches", " [=", "\u2501")
-SAYS_LOSS, SAYS_BAR = ("loss",), ("%|", "it [", "it[", "/? [")
+SAYS_STEP = ("step", "iter", "epoch", "train:", "[batch=", "batch ", " batches", " [=", "\u2501")
+SAYS_LOSS, SAYS_BAR = ("loss",), ("%|", "it [", "it[", "/? [", "/s]", "s/it")
 SAYS_UNIT = ("/s", "/ s", "per s", "s/", "s /", "s per")
 SAYS_NAMED = ("_per_", "tps", "tgs", "persec", "wps", "ups", "perf/throughput")
-SAYS_TIME = ("time", "_per_", "dt", "step_avg", "s/batch", "s/step", "s/iter", "sec/")
+SAYS_TIME = ("time", "timing", "_per_", "dt", "step_avg", "s/batch", "s/step", "s/iter", "sec/")
 SAYS_ETA = ("eta", "remaining", "time left")

@@ -56,6 +56,10 @@ class Progress:
     """The last one printed."""
     typical_rate: RateTold | None
     """The median of its kind, warm-up left out; of one device where that one is."""
+    told: Sequence[Told]
+
+    def line_of(self, step: StepTold) -> str:
+        return next((each.text.strip() for each in self.told if each.row.span().start == step.span.start), "")
 
 
 def progress_of(told: Sequence[Told]) -> Progress:
@@ -78,7 +82,7 @@ def progress_of(told: Sequence[Told]) -> Progress:
             places[key] = len(steps)
         steps.append(step)
     rate = next((step.rates[0] for step in reversed(steps) if step.rates), None)
-    return Progress(tuple(steps), rate, None if rate is None else _typical(steps, rate))
+    return Progress(tuple(steps), rate, None if rate is None else _typical(steps, rate), told)
 
 
 def _told(each: Told, reading: Reading) -> StepTold:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.probes.spans import Span
 from orchestrator.probes.text import CONTROL, SEQUENCE, SURROGATE
@@ -53,6 +53,9 @@ class Origin:
     pid: int | None = None
     is_stamped: bool = False
     """A time or a level of a logger stands in front."""
+    rank_at: Span | None = field(default=None, compare=False)
+    pid_at: Span | None = field(default=None, compare=False)
+    """Where the two stand in the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ _STAMPS = re.compile(
     r"|(?:\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?[: ] {0,8})(?:\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})? )?"
     r"\[[\w./-]{1,120}:\d{1,6}(?::\w{1,60})?\] ?"
 )
-_FACT = re.compile(r"(rank|pid)=(\d{1,9})\b")
+_FACT = re.compile(r"(?P<name>rank|pid)=(?P<value>\d{1,9})\b")
 _TAKEN_OUT = re.compile(f"{SEQUENCE.pattern}|{CONTROL.pattern}+")
 _NO_ORIGIN = Origin()
 _BAR_END = re.compile(
@@ -157,16 +160,17 @@ def _behind_bars(row: Row) -> list[Row]:
 def peeled(row: Row) -> Told:
     text, at = row.text, 0
     stream: list[str] = []
-    rank = pid = None
+    facts: dict[str, tuple[int, Span]] = {}
     is_stamped = False
     for _ in range(5):
         found = _WRITERS.match(text, at)
         if found is not None:
             stream.append(found[0].rstrip())
-            number = found["rank"] or found["mpi"] or found["srun"]
-            rank = int(number) if number else rank
-            for name, value in _FACT.findall(found["facts"] or ""):
-                rank, pid = (int(value), pid) if name == "rank" else (rank, int(value))
+            number = next((name for name in ("rank", "mpi", "srun") if found[name]), None)
+            if number is not None:
+                facts["rank"] = (int(found[number]), row.span(*found.span(number)))
+            for fact in _FACT.finditer(text, *found.span("facts")) if found["facts"] else ():
+                facts[fact["name"]] = (int(fact["value"]), row.span(*fact.span("value")))
         else:
             found = _STAMPS.match(text, at)
             if found is None:
@@ -175,7 +179,9 @@ def peeled(row: Row) -> Told:
         at = found.end()
     if not at:
         return Told(row, _NO_ORIGIN)
-    return Told(row.cut(at), Origin("".join(stream), rank, pid, is_stamped))
+    rank, rank_at = facts.get("rank", (None, None))
+    pid, pid_at = facts.get("pid", (None, None))
+    return Told(row.cut(at), Origin("".join(stream), rank, pid, is_stamped, rank_at, pid_at))
 
 
 def moved(rows: list[Row], start: int) -> list[Row]:

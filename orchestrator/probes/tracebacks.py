@@ -108,8 +108,8 @@ def _traceback(told: list[Told], chain: list[tuple[int, _Block]]) -> Traceback:
     spans = {"text": Span(rows[0].span().start, max(rows[-1].span().end, rows[0].span().start + 1))}
     if exception and named is not None:
         spans.update({name: span for name, span in named.spans.items() if name in ("exception", "exception_type")})
-    if head.origin.rank is not None:
-        spans["rank"] = spans["text"]
+    if head.origin.rank_at is not None:
+        spans["rank"] = head.origin.rank_at
     return Traceback(
         text="\n".join([row.text for row in rows]).rstrip(),
         exception=exception,

@@ -29,7 +29,7 @@ from orchestrator.reports.status import CacheFact, Failure, LinkFact, StatusRepo
 from orchestrator.reports.table import rate_text
 
 if TYPE_CHECKING:
-    from orchestrator.probes.failures.search import FailureFound
+    from orchestrator.probes.failures.found import FailureFound
     from orchestrator.probes.traceback_facts import Traceback
 
 LAST_LINES = 20

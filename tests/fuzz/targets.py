@@ -22,7 +22,7 @@ _OWN: dict[str, set[str]] = {
     "inventory": {"line", "column", "path"},
     "pip": {"change", "source", "package"},
     "import": {"package", "library"},
-    "log": {"counted", "rank", "pid", "text", "line", "exception", "printed", "package", "table_rss_kb"},
+    "log": {"counted", "text", "exception", "package", "table_rss_kb"},
     "disk": {"samples", "per_sample_bytes", "samples_left", "times"},
 }
 """Kind -> fields whose words are the reader's own, besides `kind`."""

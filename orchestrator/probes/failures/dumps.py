@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.probes.rows import Row, Told
 from orchestrator.probes.spans import Span, Value
@@ -72,6 +72,17 @@ class Noticed:
     """The launcher says that it came first."""
     remedy: str | None = None
     """Where its words say more than its kind does."""
+    rank_at: Span | None = None
+    pid_at: Span | None = None
+    """Where the two stand, if not among the values."""
+
+    def place_of(self, name: str) -> Span:
+        """name: rank or pid."""
+        value = self.values.get(name)
+        if value is not None and value.value == getattr(self, name):
+            return value.span
+        place: Span | None = getattr(self, f"{name}_at")
+        return self.span if place is None else place
 
 
 def noticed_in_blocks(told: Sequence[Told]) -> Iterator[Noticed]:
@@ -127,7 +138,9 @@ def _dump(told: Sequence[Told], start: int) -> Iterator[Noticed]:
         kind = BY_SIGNAL.get(number or 6, "aborted")
     begin = fatal.start() if fatal else 0
     origin = told[start].origin
-    yield Noticed(kind, row, Span(row.span(begin).start, told[end].row.span().end), values, origin.rank, origin.pid)
+    span = Span(row.span(begin).start, told[end].row.span().end)
+    noticed = Noticed(kind, row, span, values, origin.rank, origin.pid)
+    yield replace(noticed, rank_at=origin.rank_at, pid_at=origin.pid_at)
 
 
 def _table_entry(told: Sequence[Told], index: int) -> Iterator[Noticed]:
@@ -168,8 +181,10 @@ def _by_exitcode(row: Row, span: Span, values: Mapping[str, Value], is_root: boo
     number = -code.value if code.value < 0 else code.value - 128 if 128 < code.value < 160 else 0
     if number in BY_SIGNAL:
         kept = {name: values[name] for name in ("pid", "local_rank", "host", "time", "exitcode") if name in values}
-        rank = values["rank"].value if "rank" in values else None
-        yield Noticed(BY_SIGNAL[number], row, span, kept, rank if isinstance(rank, int) else None, None, is_root)
+        told = values.get("rank")
+        rank = told.value if told is not None and isinstance(told.value, int) else None
+        at = None if told is None else told.span
+        yield Noticed(BY_SIGNAL[number], row, span, kept, rank, None, is_root, rank_at=at)
 
 
 def _take_field(values: dict[str, Value], row: Row, field: re.Match[str]) -> None:
@@ -197,7 +212,7 @@ def derived(noticed: Noticed) -> Iterator[Noticed]:
                 for key, value in noticed.values.items()
                 if key in ("pid", "signal_name", "local_rank", "shm")
             }
-            yield Noticed(BY_SIGNAL[number], noticed.row, noticed.span, kept, noticed.rank, noticed.pid)
+            yield replace(noticed, kind=BY_SIGNAL[number], values=kept, remedy=None)
 
 
 def process_table(told: Sequence[Told]) -> dict[int, dict[str, Value]]:

@@ -78,6 +78,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "insufficient|system not yet initialized|unknown error|cuda_error_no_device|driver/library version "
         "mismatch",
         r"found no nvidia driver|no cuda-capable device is detected|no cuda gpus are available|invalid device ordinal"
+        r"|CUDA unknown error - this may be due"
         r"|driver version is insufficient|nvidia driver on your system is too old|system not yet initialized"
         r"|CUDA initialization: (?P<reason2>[^\n]{1,80})"
         r"|cudaGetDeviceCount\(\).{0,200}?(?P<reason>error \d{1,4}[^\n]{0,80})|Driver/library version mismatch",

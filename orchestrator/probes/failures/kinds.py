@@ -255,6 +255,31 @@ _TABLE: tuple[tuple[str, str, Role, str], ...] = (
     ),
     ("open_files", "too many open files", _C, "raise `ulimit -n`, fewer data workers, or sharing strategy file_system"),
     (
+        "process_limit",
+        "no more threads or processes may be started",
+        _C,
+        "stray processes (`orch reset` shows them), fewer data workers and threads (OMP_NUM_THREADS); else raise "
+        "`ulimit -u` or the container's pids limit",
+    ),
+    (
+        "damaged_file",
+        "a checkpoint or another file is cut short or damaged",
+        _C,
+        "take the one before it, or copy the file anew and compare its size; a tiny one may be a git-lfs pointer",
+    ),
+    (
+        "weights_mismatch",
+        "weights do not fit the model",
+        _C,
+        "the checkpoint is of another model or other settings: compare its config with the run's",
+    ),
+    (
+        "hub_access",
+        "a model or data set could not be fetched from its hub",
+        _C,
+        "put it on the target and give its path (HF_HUB_OFFLINE=1); or let the target reach the hub, with a token",
+    ),
+    (
         "missing_library",
         "a shared library is missing",
         _C,

@@ -7,19 +7,20 @@ consequences, then what came first.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 
 from orchestrator.probes.failures import distributed, gpu, software, system
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
 from orchestrator.probes.failures.dumps import PAGE_KB, Noticed, derived, noticed_in_blocks, process_table
+from orchestrator.probes.failures.found import FailureFound, Telling
 from orchestrator.probes.failures.kinds import KINDS, Role
 from orchestrator.probes.failures.signature import Signature, compiled, merged, size_bytes, values_of
 from orchestrator.probes.import_failure import trouble_in
-from orchestrator.probes.rows import Row, Told, joined
-from orchestrator.probes.spans import OWN_WORDS, Located, Piece, Span, Value
+from orchestrator.probes.rows import Told, joined
+from orchestrator.probes.spans import Piece, Span, Value
 from orchestrator.probes.traceback_facts import Raised, Traceback
 from orchestrator.probes.traceback_words import WRAPPERS
 
@@ -45,53 +46,18 @@ _WEAK = re.compile(
     r"|DistNetworkError|DistStoreError|TimeoutError|CancelledError|BrokenProcessPool|BrokenBarrierError)$"
 )
 """Most often because another one ended."""
-_SURVIVABLE = frozenset({"cuda_oom", "host_memory", "compile_failed", "exception", "checkpoint_write", "disk_full"})
+_SURVIVABLE = frozenset(
+    {
+        *("cuda_oom", "host_memory", "compile_failed", "exception", "checkpoint_write", "disk_full"),
+        *("recompile_limit", "hub_access", "process_limit"),
+    }
+)
 """What a program may catch and go on after: a batch left out, a function that runs uncompiled."""
 _PIN_MEMORY = "_pin_memory_loop"
 _NO_FAILURE = re.compile(r"(?:.*\.)?(?:KeyboardInterrupt|SystemExit|GeneratorExit|BrokenPipeError)$")
 _OF_IMPORTS = frozenset({"missing_library", "abi_mismatch", "import_error"})
 """Of these import_failure knows which package to see to."""
 _DELETED = str.maketrans("", "", "0123456789")
-
-
-@dataclass(frozen=True)
-class Telling(Located):
-    """One of the rows that tell of a failure."""
-
-    line: str
-    rank: int | None
-    pid: int | None
-    values: Mapping[str, Value]
-
-
-@dataclass(frozen=True)
-class FailureFound(Located):
-    kind: str
-    title: str = field(metadata=OWN_WORDS)
-    role: str = field(metadata=OWN_WORDS)
-    remedy: str = field(metadata=OWN_WORDS)
-    line: str
-    """The row that says it, as printed."""
-    values: Mapping[str, Value]
-    """By name; units are in the names."""
-    ranks: tuple[int, ...]
-    """Those that told of it."""
-    count: int = field(metadata=OWN_WORDS)
-    """How many different tellings."""
-    tellings: tuple[Telling, ...]
-    """Where there is more than one."""
-    is_first: bool = field(metadata=OWN_WORDS)
-    """The launcher's table says that its rank failed first."""
-    silent_ranks: tuple[int, ...] = field(metadata=OWN_WORDS)
-    """Of a collective operation that timed out: those that did not tell of it, as far as ranks are known. Suspects."""
-    survived: bool = field(metadata=OWN_WORDS)
-    """The training made progress after it."""
-    traceback: int | None = field(metadata=OWN_WORDS)
-    """Which of the log's tracebacks is its own."""
-
-    @property
-    def span(self) -> Span:
-        return self.spans["kind"]
 
 
 def find_failures(
@@ -102,7 +68,7 @@ def find_failures(
     starts = [each.row.start for each in told]
     harmless = [each for each in tracebacks if _is_harmless(each, told, starts)]
     noticed = [each for each in noticed if not any(_within(each.span, other.span) for other in harmless)]
-    noticed += _unknown_exceptions(tracebacks, harmless, noticed)
+    noticed += _unknown_exceptions(tracebacks, harmless, noticed, told, starts)
     groups: dict[str, list[Noticed]] = {}
     for each in sorted(noticed, key=lambda one: (not one.is_root, one.span.start)):
         groups.setdefault(each.kind, []).append(each)
@@ -220,6 +186,8 @@ def _look(sought: Signature, rows: Sequence[Told], index: int) -> Noticed | None
         rank.value if rank is not None and isinstance(rank.value, int) else origin.rank,
         pid.value if pid is not None and isinstance(pid.value, int) else origin.pid,
         remedy=remedy,
+        rank_at=origin.rank_at,
+        pid_at=origin.pid_at,
     )
 
 
@@ -253,7 +221,11 @@ def _is_harmless(traceback: Traceback, told: Sequence[Told], starts: Sequence[in
 
 
 def _unknown_exceptions(
-    tracebacks: Sequence[Traceback], harmless: Sequence[Traceback], noticed: Sequence[Noticed]
+    tracebacks: Sequence[Traceback],
+    harmless: Sequence[Traceback],
+    noticed: Sequence[Noticed],
+    told: Sequence[Told],
+    starts: Sequence[int],
 ) -> list[Noticed]:
     found = []
     for traceback in tracebacks:
@@ -263,24 +235,27 @@ def _unknown_exceptions(
         if not root.exception:
             wrapper = next((link for link in reversed(traceback.links) if link.exception), None)
             if traceback.thread is not None and _PIN_MEMORY in traceback.text:
-                row = Row(_PIN_MEMORY, traceback.span.start)
-                values = {"thread": traceback.thread}
-                found.append(Noticed("data_thread_died", row, traceback.span, values, traceback.rank))
+                first = bisect_left(starts, traceback.span.start)
+                row = next((each.row for each in told[first:] if _PIN_MEMORY in each.text), told[first].row)
+                values, at = {"thread": traceback.thread}, traceback.spans.get("rank")
+                found.append(Noticed("data_thread_died", row, traceback.span, values, traceback.rank, rank_at=at))
             elif wrapper is not None:
-                found.append(_exception(wrapper, traceback))
+                found.append(_exception(wrapper, traceback, told, starts))
             continue
         if WRAPPERS.match(root.exception_type or "") or _NO_FAILURE.match(root.exception_type or ""):
             continue
-        found.append(_exception(root, traceback))
+        found.append(_exception(root, traceback, told, starts))
     return found
 
 
-def _exception(link: Raised, traceback: Traceback) -> Noticed:
+def _exception(link: Raised, traceback: Traceback, told: Sequence[Told], starts: Sequence[int]) -> Noticed:
     span = link.spans["exception"]
+    row = told[max(bisect_right(starts, span.start) - 1, 0)].row
+    row = row.cut(span.start - row.start if row.places is None else bisect_left(row.places, span.start))
     values = {}
     if link.exception_type is not None:
         values["exception_type"] = Value(link.exception_type, link.spans["exception_type"])
-    return Noticed("exception", Row((link.exception or "").split("\n")[0], span.start), span, values, traceback.rank)
+    return Noticed("exception", row, span, values, traceback.rank, rank_at=traceback.spans.get("rank"))
 
 
 def _failure(
@@ -303,6 +278,8 @@ def _failure(
     role = about.role
     if kind == "exception" and all(_is_weak(each) for each in group):
         role = Role.CONSEQUENCE
+    if kind == "recompile_limit" and "FailOnRecompileLimitHit" in first.row.text:
+        role = Role.CAUSE  # raised, where others are a warning
     if survived and kind in _SURVIVABLE and (owner is None or tracebacks[owner].thread is None):
         role = Role.DEGRADED
     return FailureFound(
@@ -319,7 +296,11 @@ def _failure(
         silent_ranks=_silent(ranks) if kind == "nccl_timeout" else (),
         survived=survived,
         traceback=owner,
-        spans={"kind": first.span, "line": first.row.span(), "ranks": first.span},
+        spans={
+            "kind": first.span,
+            "line": first.row.span(),
+            "ranks": Span.over([each.place_of("rank") for each in group if each.rank is not None] or [first.span]),
+        },
     )
 
 
@@ -329,7 +310,7 @@ def _silent(ranks: set[int]) -> tuple[int, ...]:
 
 
 def _telling(each: Noticed) -> Telling:
-    spans = {"line": each.row.span(), "rank": each.span, "pid": each.span}
+    spans = {"line": each.row.span(), "rank": each.place_of("rank"), "pid": each.place_of("pid")}
     return Telling(each.row.text.strip(), each.rank, each.pid, each.values, spans=spans)
 
 

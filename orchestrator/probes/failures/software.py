@@ -56,6 +56,24 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|No valid triton configs|out of resource: ",
     ),
     signature(
+        "compile_failed",
+        "python.h: no such file|failed to find c compiler",
+        r"fatal error: (?P<message>Python\.h): No such file|(?P<message2>Failed to find C compiler)",
+    ),
+    signature(
+        "weights_mismatch",
+        "in loading state_dict",
+        r"Error\(s\) in loading state_dict for (?P<model>\w{1,80})",
+    ),
+    signature(
+        "hub_access",
+        "gated repo|repository not found for url|huggingface.co|localentrynotfounderror|offlinemodeisenabled",
+        r"access a gated repo|Access to model (?P<repo>\S{1,120}) is restricted|Repository Not Found for url"
+        r"|\b(?P<status>40[134]) Client Error[^\n]{0,80} for url: https://huggingface\.co"
+        r"|couldn't connect to '?https://huggingface\.co|LocalEntryNotFoundError: |OfflineModeIsEnabled: "
+        r"|HTTPSConnectionPool\(host='huggingface\.co'[^\n]{0,300}(?:Max retries exceeded|Read timed out)",
+    ),
+    signature(
         "missing_library",
         "cannot open shared object file|could not load library|not found (required by|unable to load any of",
         r"(?P<library>[\w.+-]{1,120}\.so[\w.]{0,40}): cannot open shared object file"

@@ -156,6 +156,22 @@ SIGNATURES: tuple[Signature, ...] = (
         r"Transport endpoint is not connected|\[Errno 107\]",
         _ERRNO_PATH,
     ),
+    signature(
+        "process_limit",
+        "can't start new thread|resource temporarily unavailable|pthread_create|cannot fork",
+        r"can't start new thread|(?:fork: (?:retry: )?|\[Errno 11\] )Resource temporarily unavailable"
+        r"|pthread_create failed|cannot fork\b",
+    ),
+    signature(
+        "damaged_file",
+        "pytorchstreamreader|zip archive|deserializing header|invalid load key|unexpected eof, expected"
+        "|ran out of input|badzipfile|unpicklingerror",
+        r"PytorchStreamReader failed (?:reading|finding|locating)[^\n]{0,120}|failed finding central directory"
+        r"|Error while deserializing header: (?P<error>\w{1,60})"
+        r"|unexpected EOF, expected (?P<missing_bytes>\d{1,18}) more|EOFError: Ran out of input"
+        r"|BadZipFile: (?P<error2>[^\n]{1,80})|UnpicklingError: (?P<error3>[^\n]{1,80})",
+        unless="PytorchStreamWriter",
+    ),
     signature("open_files", "too many open files|errno 24|ancdata", r"\[Errno 24\]|too many open files|ancdata"),
     signature(
         "host_memory",
