@@ -14,7 +14,8 @@ The run's folder (environment variable ORCH_RUN_DIR):
     stop.json        orch        that somebody asked it to stop
     status.json      payload     where it is now, rewritten by rename, a few times a second at most
     metrics.jsonl    payload     one JSON object a line, appended
-    runtime.json     payload     what it really runs on (versions, devices), once
+    runtime.json     payload     what it really runs on (versions, devices); `compile_plan` {"graphs": {device: least
+                                 number of compiled graphs}}; `first_step` {total_s, ...}
     result.json      payload     what came out (acceptance length, ...), once, at the end
     config.yaml      payload     the settings it runs with, all of them
     export/          payload     the finished model, for servers
@@ -82,6 +83,8 @@ class RunSpec:
     model: Optional[str] = None
     resume_from: Optional[str] = None
     """Absolute path of a complete checkpoint folder."""
+    warmup: bool = False
+    """Only compile what a run will ask for, and end with success: `orch warmup`."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class Status:
     """While compiling: graphs that are done. A long start that gets on is then told from one that hangs."""
     compile_total: Optional[int] = None
     compiled: Optional[Dict[str, int]] = None
-    """compiles, cache_hits, cache_misses, fallbacks (calls that ran uncompiled), recompiles (after the start)."""
+    """compiles, cache_hits, cache_misses, fallbacks (calls that ran uncompiled), recompiles (after the start);
+    aot_cache_hits, aot_cache_misses, cache_bypasses (graphs that torch will not keep)."""
     wait_shares: Optional[Dict[str, float]] = None
     """Role -> part of its time, 0 to 1, that it has waited at the queue: the other side is the slower one."""
     warnings: Optional[List[str]] = None

@@ -49,8 +49,11 @@ def train_drafter(
     progress: Progress,
     stop: StopRequest,
     links: Optional[Links] = None,
+    *,
+    only_compile: bool = False,
 ) -> bool:
     """links: to the other processes of the run, where it has any; then this one's drafter is one of several.
+    only_compile: return when all is compiled, before the first batch.
 
     True when all steps are done, False when stopped before; a checkpoint is saved either way.
 
@@ -95,6 +98,10 @@ def train_drafter(
 
     plan = compile_plan(config, prepared.width, [str(device) for device in placement.drafters])
     compile_before_workers(plan, crew, prepared, config, progress, stop)
+    progress.start_part("compile")
+    if only_compile:
+        crew.close()
+        return True
     seal.close()
     for replica, queues in zip(crew.replicas, feed.queues, strict=True):
         replica.queues = queues
@@ -118,6 +125,8 @@ def train_drafter(
                 gradient_norm = crew.each(lambda replica: replica.optimisation.step())[0]
             phases.step_done()
             step = now
+            if step == first_step:
+                progress.start_part("step")
 
             loss = mean([part.loss for part in learned]) or 0.0
             progress.step(step, config.steps, sum(part.tokens for part in learned), loss)
@@ -246,7 +255,11 @@ def compile_before_workers(
     crew.compile_in_turn(
         lambda: compile_all(plan, drafters, ends, prepared.vocabulary.mask_id, config, on_item), progress
     )
-    for number, counts in enumerate(crew.gather(compile_facts(plan, Seal(strict=False)))):
+    items = [dataclasses.asdict(item) for item in plan.items]
+    progress.runtime({"compile_plan": {"dynamic": plan.dynamic, "graphs": plan.least_graphs, "items": items}})
+    every = crew.gather(compile_facts(plan, Seal(strict=False)))
+    progress.compiled(add_counts(every))
+    for number, counts in enumerate(every):
         if counts and crew.leads:
             progress.say(
                 f"compiled by process {number} of the drafters: {counts['compiles']} graphs, "

@@ -7,7 +7,7 @@ together) is passed by three replicas with three lengths, and what is past it ru
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from config import Config
 
@@ -38,6 +38,16 @@ class CompilePlan:
     @property
     def recompile_limit(self) -> int:
         return len(self.items) + LIMIT_SLACK
+
+    @property
+    def least_graphs(self) -> Dict[str, int]:
+        """Device -> compiled graphs that the cache holds at least once all is compiled: a forward one for each kernel,
+        and a backward one with gradients."""
+        kernels = {(item.device, item.grad, None if self.dynamic else item.context) for item in self.items}
+        found: Dict[str, int] = {}
+        for device, grad, _ in kernels:
+            found[device] = found.get(device, 0) + (2 if grad else 1)
+        return dict(sorted(found.items()))
 
 
 def length_buckets(longest: int, count: int) -> List[int]:

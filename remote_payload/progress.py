@@ -6,6 +6,7 @@ Rule: a log line and its metrics record say the same; status.json is rewritten a
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -29,9 +30,24 @@ def peak_memory_mib() -> Optional[List[float]]:
     return [torch.cuda.max_memory_allocated(index) / 2**20 for index in range(torch.cuda.device_count())]
 
 
+def process_age_s(pid: int) -> Optional[float]:
+    """None where the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+            ticks = int(stream.read().rpartition(")")[2].split()[19])
+        with open("/proc/uptime", encoding="ascii") as stream:
+            return float(stream.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class Progress:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first_process: Optional[int] = None) -> None:
+        """first_process: the run's; None: this one."""
         self.folder = folder
+        age_s = process_age_s(os.getpid() if first_process is None else first_process)
+        self._began = time.monotonic() - (age_s or 0.0)
+        self._start: Dict[str, float] = {}
         self._status = contract.Status(phase="loading")
         self._written_at = float("-inf")
         self.moved_at = time.monotonic()
@@ -83,6 +99,15 @@ class Progress:
         """What is known so far; later facts are added."""
         self._runtime.update(facts)
         contract.write_json(self.folder / contract.RUNTIME, {"schema": contract.SCHEMA_VERSION, **self._runtime})
+
+    def start_part(self, part: str) -> None:
+        """A part of the start is over: imports (from the process's start on), load, compile, step, in this order."""
+        total_s = time.monotonic() - self._began
+        self._start[f"{part}_s"] = total_s - sum(self._start.values())
+        facts = {**self._start, "total_s": total_s}
+        if part == "step":
+            facts["without_imports_and_load_s"] = self._start["compile_s"] + self._start["step_s"]
+        self.runtime({"first_step": facts})
 
     def warn(self, text: str) -> None:
         """In the log, in runtime.json and in status.json, for as long as the run goes on."""

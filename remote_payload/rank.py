@@ -59,6 +59,9 @@ class Follower(Progress):
     def compiling(self, done: int, total: int) -> None:
         pass
 
+    def runtime(self, facts: Dict[str, Any]) -> None:
+        pass
+
     def _update(self, *, force: bool = False, **changes: Any) -> None:
         pass
 
@@ -108,7 +111,7 @@ def lead(
     folder: Path,
     stop: StopRequest,
 ) -> int:
-    progress = Progress(folder)
+    progress = Progress(folder, first_process=os.getppid())
 
     def ask_all_for_stacks() -> None:
         os.kill(os.getppid(), signal.SIGUSR1)
@@ -152,11 +155,12 @@ def follow(
     drafter = new_drafter(config, prepared, device, resumed) if rank.role == "drafter" else None
     links = member.join()
     links.introduce()
-    if drafter is None:
+    if drafter is None and not spec.warmup:
         serve(course_of(config, resumed, placement), prepared, config, links)
-    else:
+    elif drafter is not None:
         prepared.target.forget_layers()
-        train_drafter(config, folder, prepared, drafter, resumed, placement, progress, stop, links)
+        training = (config, folder, prepared, drafter, resumed, placement, progress, stop, links)
+        train_drafter(*training, only_compile=spec.warmup)
     links.close()
 
 

@@ -31,6 +31,11 @@ class CompileCounts:
     fallbacks: int
     recompiles: int
     """Compiled after sealing."""
+    aot_cache_hits: int = 0
+    aot_cache_misses: int = 0
+    """Of autograd's cache: forward and backward of a graph together."""
+    cache_bypasses: int = 0
+    """Graphs, of either cache, that torch will not keep: each start compiles them anew."""
 
 
 _lock = threading.Lock()
@@ -108,6 +113,10 @@ class Seal:
             cache_misses=_counted("inductor", "fxgraph_cache_miss"),
             fallbacks=fallbacks(),
             recompiles=self._recompiles,
+            aot_cache_hits=_counted("aot_autograd", "autograd_cache_hit"),
+            aot_cache_misses=_counted("aot_autograd", "autograd_cache_miss"),
+            cache_bypasses=_counted("inductor", "fxgraph_cache_bypass")
+            + _counted("aot_autograd", "autograd_cache_bypass"),
         )
 
 

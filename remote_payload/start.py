@@ -6,6 +6,7 @@ Rule: under orch the run spec says what to run. By hand the command line does, a
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from pathlib import Path
 from typing import Dict, List, Mapping, Sequence, Tuple
@@ -18,6 +19,7 @@ from settings_file import Placed
 def read_command_line(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="train.py", description="Trains a DFlash drafter.", allow_abbrev=False)
     add_settings(parser)
+    parser.add_argument("--warmup", action="store_true", help="compile what the run will ask for, and end")
     parser.add_argument("--plan", action="store_true", help="say what would run, on what and how large; run nothing")
     hand = parser.add_argument_group("started by hand (orch writes these into run.json)")
     hand.add_argument("--data", metavar="PATH", help="conversations, text or token ids to train on")
@@ -39,7 +41,8 @@ def find_run(asked: argparse.Namespace) -> Tuple[Path, contract.RunSpec]:
     """Raises OSError, or ValueError when run.json is none."""
     folder = contract.run_dir()
     if folder is not None:
-        return folder, contract.read_run_spec(folder)
+        spec = contract.read_run_spec(folder)
+        return folder, dataclasses.replace(spec, warmup=spec.warmup or asked.warmup)
     spec = spec_of(asked)
     folder = Path.cwd() / "runs" / spec.run_id
     folder.mkdir(parents=True)
@@ -55,6 +58,7 @@ def spec_of(asked: argparse.Namespace) -> contract.RunSpec:
         data=asked.data,
         model=asked.model,
         resume_from=asked.resume,
+        warmup=asked.warmup,
     )
 
 

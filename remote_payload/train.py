@@ -156,6 +156,7 @@ def run(
         placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
     else:
         placement = alike(member.device, targets=member.targets, drafters=member.drafters)
+    progress.start_part("imports")
     progress.say(placement.note)
     alone = member is not None
     progress.runtime({**runtime_facts(placement, alone=alone), "engine": "processes" if alone else "threads"})
@@ -203,9 +204,14 @@ def run(
         member.say_prepared()
         links = member.join()
         progress.runtime({"ranks": links.introduce()})
-    finished = train_drafter(config, folder, prepared, drafter, resumed, placement, progress, stop, links)
+    progress.start_part("load")
+    training = (config, folder, prepared, drafter, resumed, placement, progress, stop, links)
+    finished = train_drafter(*training, only_compile=spec.warmup)
     if links is not None:
         links.close()
+    if spec.warmup:
+        progress.phase("done", "compiled what a run will ask for")
+        return contract.EXIT_OK
     try:
         if not finished:
             raise StopAsked

@@ -127,6 +127,16 @@ def test_the_record_names_engine_and_ranks_and_the_run_ends_as_every_run(two_and
     assert not list(two_and_two.glob(".job*"))
 
 
+def test_a_warm_up_of_four_processes_ends_before_the_first_batch(tmp_path, monkeypatch):
+    folder = tmp_path / "warm"
+    code = start(folder, monkeypatch, targets=2, drafters=2, device="cpu", engine="processes", warmup=True)
+    assert code == contract.EXIT_OK and status(folder)["phase"] == "done"
+    assert not (folder / contract.METRICS).exists() and not (folder / contract.CHECKPOINTS).exists()
+    runtime = json.loads((folder / contract.RUNTIME).read_text())
+    assert runtime["compile_plan"] == {"dynamic": False, "graphs": {}, "items": []}  # nothing is compiled for a CPU
+    assert set(runtime["first_step"]) == {"imports_s", "load_s", "compile_s", "total_s"}
+
+
 def test_threads_go_on_where_processes_stopped(two_and_two, tmp_path, monkeypatch):
     half = two_and_two / contract.CHECKPOINTS / "step-2"
     resumed = tmp_path / "resumed"

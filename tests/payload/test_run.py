@@ -33,9 +33,15 @@ DEADLINE_S = 240
 
 def start(folder: Path, monkeypatch, *, resume_from=None, targets=1, drafters=1, **changes) -> int:
     """What `python train.py` does, in this process and without its signal handlers."""
+    warmup = bool(changes.pop("warmup", False))
     settings = {**TINY, **{name.replace("__", "."): value for name, value in changes.items()}}
     spec = contract.RunSpec(
-        run_id=folder.name, settings=settings, targets=targets, drafters=drafters, resume_from=resume_from
+        run_id=folder.name,
+        settings=settings,
+        targets=targets,
+        drafters=drafters,
+        resume_from=resume_from,
+        warmup=warmup,
     )
     folder.mkdir(exist_ok=True)
     contract.write_json(folder / contract.RUN_SPEC, spec)
@@ -64,6 +70,10 @@ def test_a_run_leaves_its_records(whole_run, tmp_path):
     assert {"phase_s/learn", "phase_s/average", "phase_s/optimise"} <= set(lines[-1])
     assert (whole_run / contract.CHECKPOINTS / "best.json").is_file()
     assert json.loads((whole_run / contract.RUNTIME).read_text())["torch"] == torch.__version__
+    first = json.loads((whole_run / contract.RUNTIME).read_text())["first_step"]
+    parts = [first[f"{part}_s"] for part in ("imports", "load", "compile", "step")]
+    assert sum(parts) == pytest.approx(first["total_s"]) and min(parts) > 0
+    assert first["without_imports_and_load_s"] == pytest.approx(sum(parts[2:]))
     result = json.loads((whole_run / contract.RESULT).read_text())
     assert result["lossless"] is True
     assert 1.0 <= result["acceptance_length_untrained"] <= 8.0

@@ -47,6 +47,8 @@ def test_the_plan_names_every_length_on_every_gpu_once_and_nothing_on_a_cpu():
     assert {(item.rows, item.queries, item.grad) for item in plan.items} == {(2, 4 * 8, True)}
     assert not plan.dynamic
     assert plan.recompile_limit > 9 > 8, "torch's own limit is 8 for all devices together"
+    # Forward and backward of each length.
+    assert plan.least_graphs == {"cuda:5": 6, "cuda:6": 6, "cuda:7": 6}
     assert compile_plan(config, 48, ["cpu"]).items == ()
 
 
@@ -54,6 +56,7 @@ def test_past_four_lengths_one_kernel_serves_all():
     plan = compile_plan(tiny_config(train__length_buckets=5), 50, ["cuda:0"])
     assert plan.dynamic
     assert [item.context for item in plan.items] == [10, 50]
+    assert plan.least_graphs == {"cuda:0": 2}
 
 
 def test_the_limit_holds_in_every_thread(limit_kept):
