@@ -9,7 +9,7 @@ from orchestrator.diagnosis.case import Case
 from orchestrator.diagnosis.diff import KINDS, Difference
 from orchestrator.ledger.runs import CacheSize
 from orchestrator.probes.compile_cache import CompileCache
-from orchestrator.probes.failures.search import FailureFound
+from orchestrator.probes.failures.found import FailureFound
 from orchestrator.probes.text import one_line
 from orchestrator.probes.units import bytes_text, rate_text
 
