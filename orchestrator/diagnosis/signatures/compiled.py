@@ -18,8 +18,13 @@ from orchestrator.diagnosis.signatures.words import (
 )
 from orchestrator.probes.values import as_mapping
 
-RACE_SAYS = ("FX to symbolically trace a dynamo-optimized", "module is not installed as a submodule")
-"""The second: Tracer.trace patches nn.Module.__call__ for all threads; the target threads fall over it."""
+RACE_SAYS = (
+    "FX to symbolically trace a dynamo-optimized",
+    "module is not installed as a submodule",
+    "CURRENT_PATCHER is None in finally block",
+)
+"""The second: Tracer.trace patches nn.Module.__call__ for all threads; the target threads fall over it. The third: two
+traces that overlap take that patch from each other; uncompiled flex_attention traces on every call."""
 FALLEN = 0.5
 """Of the last good run's rate: the fallback was seen at 0.15 to 0.21, a changed environment at 0.60."""
 MEMORY_UP = 1.3
