@@ -15,6 +15,7 @@ DOING: dict[str, Step] = {
     "stop": steps_target.stop,
     "reset": steps_target.reset,
     "status": steps_look.status,
+    "doctor": steps_look.doctor,
     "diff": steps_target.diff,
     "pull": steps_target.pull,
     "expect": steps_run.expect,

@@ -19,11 +19,11 @@ from orchestrator.playbook.model import Playbook, Step
 from orchestrator.playbook.variables import ALWAYS_KNOWN, AT_THE_END, BUILT_IN, SETS, references
 
 REPEATABLE = (
-    *("deploy", "env sync", "env check", "launch", "stop", "status", "diff", "pull", "expect", "wait", "evaluate"),
-    *("gate", "publish", "notify"),
+    *("deploy", "env sync", "env check", "launch", "stop", "status", "doctor", "diff", "pull", "expect"),
+    *("wait", "evaluate", "gate", "publish", "notify"),
 )
 """What is the same when it is done twice. A launch is among them because its run id is chosen first."""
-AFTER_FAILURE = ("stop", "status", "diff", "pull", "notify", "run", "reset", "cache save")
+AFTER_FAILURE = ("stop", "status", "doctor", "diff", "pull", "notify", "run", "reset", "cache save")
 """What may stand in on_failure and always: nothing that starts or publishes anything."""
 OF_A_RUN = ("expect", "wait", "evaluate")
 OF_ONE_TARGET = ("launch", "expect", "wait", "evaluate", "gate", "publish", "cache seed", "cache save")

@@ -41,7 +41,8 @@ VariableName = Annotated[str, AfterValidator(_variable)]
 Snapshot = Annotated[Line, AfterValidator(_snapshot)]
 Percent = Annotated[float, Field(gt=0, le=1000)]
 Value = bool | int | float | Annotated[str, Field(max_length=4096)]
-Severity = Literal["info", "warning", "critical"]
+Severity = Literal["info", "warning"]
+"""A critical finding always counts."""
 
 
 class Described(Entry):
@@ -131,6 +132,15 @@ class StatusOptions(Described):
     gpus_healthy: bool = False
     """Every GPU answers, as many as the payload wants, and nothing is wrong with one."""
     free_disk_gib: Annotated[float, Field(gt=0)] | None = None
+
+
+class DoctorOptions(Described):
+    """Say why a run is slow or dead, or what keeps the next one from being well."""
+
+    run: Line | None = None
+    """Default: the run of this play, else the live or newest one."""
+    no_finding_above: Severity | None = "warning"
+    """A finding that is more severe fails the step."""
 
 
 class DiffOptions(Described):
@@ -237,6 +247,7 @@ class StepEntry(Described):
     stop: StopOptions | None = None
     reset: ResetOptions | None = None
     status: StatusOptions | None = None
+    doctor: DoctorOptions | None = None
     diff: DiffOptions | None = None
     pull: PullOptions | None = None
     expect: ExpectOptions | None = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from orchestrator.errors import PreflightError
+from orchestrator.diagnosis.finding import SEVERITIES, Finding
+from orchestrator.errors import ContainerError, NotAsWantedError, PreflightError, UnreachableError
 from orchestrator.inventory.model import Target
+from orchestrator.operations.doctor import doctor as examine
 from orchestrator.operations.status import status as operation
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
 from orchestrator.probes.training import RunPhase
+from orchestrator.reports.doctor import finding_lines, render_doctor
 from orchestrator.reports.status import StatusReport, render_status
 
 GIB = 1024**3
@@ -29,6 +32,30 @@ async def status(at: At, options: schema.StatusOptions) -> Done:
         )
     demanded = ", ".join(demands(options))
     return Done(f"{at.target.name}: {demanded}" if demanded else render_status(report))
+
+
+async def doctor(at: At, options: schema.DoctorOptions) -> Done:
+    """Raises NotAsWantedError for a finding that is too severe."""
+    report = await examine(at.target, options.run or at.run_id, trace=at.trace)
+    if options.no_finding_above is not None:
+        refuse_findings(report.findings, options.no_finding_above, at.target)
+    return Done(render_doctor(report))
+
+
+def refuse_findings(findings: Iterable[Finding], most: str, target: Target) -> None:
+    """most: the severity that is let through. Raises NotAsWantedError, the cause first; UnreachableError or
+    ContainerError where it could not be looked at."""
+    too_severe = [one for one in findings if SEVERITIES.index(one.severity) < SEVERITIES.index(most)]
+    if not too_severe:
+        return
+    first = too_severe[0]
+    # A target that cannot be looked at is no sick one: it may be tried again.
+    kind = {"ssh": UnreachableError, "pct": ContainerError}.get(first.id, NotAsWantedError)
+    raise kind(
+        f"{target.name}: {first.id}: {first.what}",
+        evidence="\n".join(line for one in too_severe for line in finding_lines(one)),
+        way_out="\n".join(filter(None, [first.next_step, first.command])),
+    )
 
 
 def demands(options: schema.StatusOptions) -> Iterator[str]:

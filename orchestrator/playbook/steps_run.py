@@ -11,12 +11,15 @@ from typing import TypeVar
 from orchestrator.errors import NotAsWantedError, OutcomeUnknownError, RunFailedError, UsageError
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.runspec import new_run_id
+from orchestrator.operations.doctor import doctor
 from orchestrator.operations.follow_run import Look, follow_run, look_up_run
+from orchestrator.operations.last_good_rate import last_good_rate
 from orchestrator.operations.launch import LaunchRequest, raise_if_failed
 from orchestrator.operations.launch import launch as start_run
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
 from orchestrator.playbook.durations import parse_duration
+from orchestrator.playbook.steps_look import refuse_findings
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float
@@ -62,7 +65,16 @@ async def expect(at: At, options: schema.ExpectOptions) -> Done:
     run_id = _run_of_play(at)
     wanted, why = await _wanted_rate(at, options, run_id)
     if wanted is None:
-        return Done(why, warning=why)
+        done = Done(why, warning=why if options.percent_of_last_good else "")
+    else:
+        done = await _reaches(at, options, run_id, wanted, why)
+    if options.no_finding_above is not None:
+        report = await doctor(at.target, run_id, trace=at.trace)
+        refuse_findings(report.findings, options.no_finding_above, at.target)
+    return done
+
+
+async def _reaches(at: At, options: schema.ExpectOptions, run_id: str, wanted: float, why: str) -> Done:
     within_s = parse_duration(options.within)
 
     def decide(look: Look) -> tuple[float | None, int | None] | None:
@@ -85,8 +97,6 @@ async def expect(at: At, options: schema.ExpectOptions) -> Done:
 
 async def _wanted_rate(at: At, options: schema.ExpectOptions, run_id: str) -> tuple[float | None, str]:
     """Tokens a second that it must reach, and why. None: there is nothing to compare with."""
-    from orchestrator.operations.last_good_rate import last_good_rate
-
     least: list[tuple[float, str]] = []
     if options.tokens_per_s is not None:
         least.append((options.tokens_per_s, "as the playbook says"))
@@ -100,6 +110,8 @@ async def _wanted_rate(at: At, options: schema.ExpectOptions, run_id: str) -> tu
             if expected is not None:
                 share = options.percent_of_last_good / 100
                 least.append((expected * share, "no good run before; of what the inventory expects"))
+    if not least and options.percent_of_last_good is None:
+        return None, f"{at.target.name}: no rate is expected"
     if not least:
         return None, f"{at.target.name}: no good run before {run_id} has told its rate: nothing to compare with"
     return max(least)
