@@ -36,6 +36,8 @@ Kind = Literal[
     "already_running",
     "start_failed",
     "storage_failed",
+    "device_missing",
+    "is_template",
     "unknown",
 ]
 
@@ -59,7 +61,8 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "missing",
         r"(?:CT|[Cc]ontainer) '?(?P<container>\d+)'? (?:does not exist|not found)|[Nn]o such (?:CT|container)|"
-        r"unable to find configuration file for CT (?P<container2>\d+)|[Ii]nstance not found",
+        r"unable to find configuration file for CT (?P<container2>\d+)|[Ii]nstance not found|"
+        r"lxc-\w{1,12}: (?P<container3>[\w-]+): [^\n]*doesn't exist",
     ),
     ("already_running", r"(?:CT|[Cc]ontainer) '?(?P<container>\d+)'? (?:is )?already running"),
     ("not_running", r"(?:[Cc]ontainer|CT) '?(?P<container>[\w-]+)'? (?:is )?not running|[Ii]nstance is not running"),
@@ -82,6 +85,13 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*[Ff]ailed to get init pi"),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*Connection refused"),
+    ("is_template", r"can't start a CT if it's a template"),
+    ("device_missing", r"[Dd]evice (?P<device>/dev/\S{1,200}) does not exist"),
+    (
+        "attach_denied",
+        r"lxc-attach(?:: (?P<container>[\w-]+):)? "
+        r"[^\n]*(?:AppArmor|SELinux|cgroup_attach|Failed to attach to \w+ namespace)",
+    ),
     (
         "start_failed",
         r"startup for container '(?P<container>\d+)' failed|[Tt]he container failed to start|"
@@ -195,6 +205,11 @@ def _told(number: str, typed: Callable[[str], str], failure: PctFailure) -> tupl
             f"the host may not enter container {number}",
             f"look at the evidence, then: {typed(f'pct exec {number} -- true')}",
         ),
+        "device_missing": (
+            f"container {number} could not be started: a device that it is given does not exist on the host",
+            f"{typed('nvidia-smi')} (it makes /dev/nvidia*); see dev0: ... in {typed(f'pct config {number}')}",
+        ),
+        "is_template": (f"container {number} is a template, which cannot run", typed("pct list")),
         "pct_not_found": ("there is no `pct` on the host: is it a Proxmox node?", typed("pveversion")),
         "usage": ("pct did not understand the call", typed("pveversion")),
         "cluster_down": ("the host's cluster file system (pmxcfs) does not answer", typed("pvecm status")),

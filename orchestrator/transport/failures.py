@@ -31,6 +31,9 @@ Kind = Literal[
     "no_common_algorithm",
     "bad_key_file",
     "account_expired",
+    "no_logins",
+    "no_shell",
+    "unreachable",
     "jump_failed",
     "ssh_missing",
     "closed_early",
@@ -52,13 +55,19 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ("host_key_changed", r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for (?P<host>\S+) has changed"),
     ("host_key_unknown", r"No (?P<key_type>\S+) host key is known for (?P<host>\S+) and"),
     ("host_key_unknown", r"authenticity of host '(?P<host>[^' ]+)[^']*' can't be established"),
+    ("host_key_changed", r"Host key for server '(?P<host>[^'\n]{1,255})' does not match"),  # paramiko
+    ("host_key_unknown", r"Host key is not trusted for host (?P<host>\S{1,255})"),  # asyncssh
+    ("host_key_unknown", r"Server '(?P<host>[^'\n]{1,255})' not found in known_hosts"),
     ("host_key_unknown", r"Host key verification failed"),
     (
         "bad_key_file",
         r"Permissions \d+ for '(?P<key_file>[^'\n]{1,300})' are too open|"
-        r"Load key \"(?P<key_file2>[^\"\n]{1,300})\": (?:invalid format|error in libcrypto|bad permissions)",
+        r"Load key \"(?P<key_file2>[^\"\n]{1,300})\": (?:invalid format|error in libcrypto|bad permissions)|"
+        r"Identity file (?P<key_file3>[^\n]{1,300}) not accessible(?=[\s\S]{0,2000}Permission denied)",
     ),
     ("bad_key_file", r"UNPROTECTED PRIVATE KEY FILE"),
+    ("no_logins", r"pam_nologin|Unprivileged users are not permitted to log in|System is booting up"),
+    ("no_shell", r"This account is currently not available"),
     ("account_expired", r"[Aa]ccount has expired|password has expired|Password change required"),
     ("auth_too_many_keys", r"Too many authentication failures"),
     ("auth_denied", r"Permission denied \((?P<methods>[a-z0-9@.,-]+)\)"),
@@ -67,18 +76,24 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ("bad_target", r"unknown option -- |usage: ssh \[|hostname contains invalid characters|Could not parse .{0,9}host"),
     ("bad_settings", r"Bad configuration option|Bad owner or permissions on|terminating, \d+ bad configuration option"),
     ("bad_settings", r"(?:Can't open user config file|keyword \S+ extra arguments at end of line)"),
+    ("bad_settings", r"too long for Unix domain socket"),
     (
         "jump_failed",
         r"stdio forwarding failed|channel \d+: open failed: (?P<reason>[^\n]{1,120})",
     ),
     ("ssh_missing", r"ssh: (?:command )?not found|ssh: No such file"),
-    ("server_throttled", r"Exceeded MaxStartups|Not allowed at this time|beginning MaxStartups throttling"),
+    (
+        "server_throttled",
+        r"Exceeded MaxStartups|Not allowed at this time|beginning MaxStartups throttling|"
+        r"Session open refused by peer",
+    ),
     (
         "name_not_found",
         r"Could not resolve hostname|Name or service not known|nodename nor servname|"
         r"Temporary failure in name resolution|No address associated with hostname",
     ),
-    ("refused", r"Connection refused"),
+    ("refused", r"(?<!\): )Connection refused"),  # `Control socket connect(/x): Connection refused` is of this machine
+    ("unreachable", r"Unable to connect to port (?P<port>\d+) on (?P<host>\S{1,255})"),  # paramiko
     (
         "timed_out",
         r"(?:Connection|Operation) timed out|timed out during banner exchange|Connection to .{1,80} timed out",
@@ -92,7 +107,9 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "lost",
         r"Connection to \S+ closed by remote host|Timeout, server \S+ not responding|client_loop: send disconnect|"
-        r"Shared connection to \S+ closed|packet_write_wait: |ssh_dispatch_run_fatal: |Bad packet length",
+        r"Shared connection to \S+ closed|"
+        r"mux_client_request_session: read from master failed|packet_write_wait: |"
+        r"ssh_dispatch_run_fatal: |Bad packet length",
     ),
     (
         "closed_early",
@@ -128,6 +145,7 @@ _SUBJECTS = re.compile(
     r"Permanently added '\[?(?P<host13>[^'\],\n]{1,255})|"
     r"host key is known for (?P<host14>\S{1,255}) and|"
     r"authenticity of host '(?P<host15>[^' ]{1,255})|"
+    r"host key for (?P<host17>\S{1,255}) is marked|"
     r"while connecting to (?P<host16>[^\s:]{1,255}):(?P<port16>\d+)",
     re.MULTILINE,
 )
@@ -253,6 +271,9 @@ _MAKERS: dict[str, tuple[type[OrchError], str, str]] = {
         "ssh refused to use the private key file",
         "make it readable to you alone (chmod 600), or name another: `identity_file:` of {name}",
     ),
+    "no_logins": (UnreachableError, "the host lets nobody in at the moment: it boots or shuts down", "wait for it"),
+    "no_shell": (AuthError, "the account may not log in (its shell is nologin)", "name another `user:` of {name}"),
+    "unreachable": (UnreachableError, "no connection could be made", "check address, port and firewall"),
     "account_expired": (AuthError, "the account, or its password, has expired", "renew it on the host"),
     "jump_failed": (
         UnreachableError,
