@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.inventory.model import Target
+from orchestrator.inventory.model import Inventory, Target
 from orchestrator.transport.tracing import Trace
 
 
@@ -27,6 +27,7 @@ class Done:
 @dataclass(frozen=True)
 class At:
     target: Target
+    inventory: Inventory
     known: Mapping[str, object]
     """Variables and built-in ones, as far as they are known."""
     noted: Mapping[str, object]

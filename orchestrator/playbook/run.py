@@ -200,6 +200,7 @@ class Play:
 
         at = At(
             target=target,
+            inventory=self.inventory,
             known=self._known(),
             noted=dict(self.progress.noted.get(step.name, {})),
             note=note,
