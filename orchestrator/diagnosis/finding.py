@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from orchestrator.probes.text import one_line
+
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 SEVERITIES = (CRITICAL, WARNING, INFO)
 
@@ -70,6 +72,11 @@ class Finding:
     """One sentence."""
     command: str | None = None
     """That does it; None: no command does."""
+
+    @property
+    def line(self) -> str:
+        """`critical slow: 12.8 Ktok/s: 40 % less than the last good run ...`"""
+        return one_line(f"{self.severity} {self.id}: {self.what}", 240)
 
     @property
     def rank(self) -> int:

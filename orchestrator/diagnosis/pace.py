@@ -11,18 +11,21 @@ from orchestrator.probes.pace import Pace
 
 NEARLY = NEAR_BEST
 SLOW = 0.80
+ERRORS = 2.0
+"""By so many errors of its mean a rate has to be below SLOW: windows of 20 s vary 1.8 times on a healthy run."""
 MOST_LOOKED_AT = 200
 """Of its last lines: hours of them."""
 
 
 def is_slow(pace: Pace | None, now_per_s: float, good_per_s: float, *, over: bool = False) -> bool:
     """pace: its lines, from which the answer follows line by line; without them, the rate of now decides alone."""
-    if pace is None or len(pace.samples) < 2:
+    if pace is None or over or pace.measured() is None:
         return now_per_s < SLOW * good_per_s
     slow = False
     last = len(pace.samples) - 1
     for index in range(max(0, last - MOST_LOOKED_AT), last + 1):
-        rate = pace.rate(index)
-        if rate is not None:
-            slow = rate < (NEARLY if slow else SLOW) * good_per_s
-    return slow if pace.rate() is not None and not over else now_per_s < SLOW * good_per_s
+        found = pace.measured(index)
+        if found is not None:
+            surely = found.per_s + (0.0 if slow else ERRORS * found.error_per_s)
+            slow = surely < (NEARLY if slow else SLOW) * good_per_s
+    return slow

@@ -31,12 +31,17 @@ async def status(target: Target, *, trace: Trace | None = None) -> StatusReport:
             asyncio.to_thread(_import_report),
         )
         from orchestrator.operations.kernel_log import kernel_text, trouble, with_kernel_log
+        from orchestrator.probes.training import RunPhase
         from orchestrator.reports.status_facts import gpu_answer, status_report
 
         told = {**facts.header, "cache": cache.header}
         report = status_report(target, told, facts.body, gpu_answer(asked.header))
         if trouble(report) is not None:
             report = with_kernel_log(report, await kernel_text(session))
+        if report.run is not None and report.run.state.phase in (RunPhase.RUNNING, RunPhase.STARTING):
+            from orchestrator.operations.rising import judged_once
+
+            report = await judged_once(session, target, report, facts.body)
     return report
 
 

@@ -21,6 +21,7 @@ from orchestrator.errors import ContainerError, DeadlineError, OrchError, Outcom
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.runspec import cache_folders
 from orchestrator.operations.kernel_log import kernel_text, trouble, with_kernel_log
+from orchestrator.operations.rising import Judge
 from orchestrator.operations.session import agent_session
 from orchestrator.probes.gpu import FIELDS, QUESTION
 from orchestrator.reports.status import LinkFact, StatusReport
@@ -137,6 +138,7 @@ class Watch:
         self._asked_s = float("-inf")
         self._kernel_text: str | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._judge = Judge(target, clock)
 
     async def reports(self) -> AsyncGenerator[StatusReport]:
         following = asyncio.create_task(self._follow())
@@ -152,7 +154,7 @@ class Watch:
                 if self._report is not None:
                     yield replace(self._report, link=self._link())
         finally:
-            tasks = [task for task in (following, self._asking) if task is not None]
+            tasks = [task for task in (following, self._asking, self._judge.asking) if task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,7 +195,7 @@ class Watch:
 
     def _take(self, report: StatusReport) -> None:
         self._told_s = self._clock()
-        self._report = self._with_kernel_log(report)
+        self._report = self._judge.judged(self._with_kernel_log(report), self._told.log, self._session)
         if self._why is not None:
             self._why, self._since_s = None, self._told_s
         self._changed.set()

@@ -15,12 +15,12 @@ from orchestrator.probes.log_reading import LogReading
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.values import as_float, as_int, as_mapping
 
-WINDOW_S = 300.0
+WINDOW_S = 390.0
 """A rate is that over this long."""
-LEAST_S = 120.0
+LEAST_S = 100.0
 """Less is no measure: a run that has not trained for so long has no rate."""
 LEAST_LINES = 6
-"""The median of fewer is no measure."""
+"""The mean of fewer is no measure."""
 LAST_LINES, WINDOW_LINES = 20, 60
 """Of a run that is over and took less than LEAST_S: so many lines at least, and at most."""
 MAX_MEMORY_SAMPLES = 60
@@ -44,28 +44,49 @@ class PaceSample:
 
 
 @dataclass(frozen=True)
+class Measured:
+    per_s: float
+    """The mean of its lines."""
+    error_per_s: float
+    """Of that mean, as its lines scatter: large where they are few, or where one held a pause."""
+
+
+@dataclass(frozen=True)
 class Pace:
     samples: tuple[PaceSample, ...]
     source: str
     """metrics.jsonl or log"""
 
     def rate(self, until: int | None = None, *, over: bool = False) -> float | None:
-        """Tokens a second up to sample `until` (None: the last): the median over the last WINDOW_S, and over
-        LEAST_LINES lines at least, so that an evaluation or a checkpoint between two lines is no slowdown. None: too
-        little of it. over: nothing more is to come, and LAST_LINES lines of a shorter run have to do."""
-        told = [one for one in self.samples[: None if until is None else until + 1] if one.tokens_per_s is not None]
-        timed = [one for one in told if one.at_s is not None]
-        if timed:
-            end_s = timed[-1].at_s or 0.0
-            window = [one for one in timed[:-LEAST_LINES] if (one.at_s or 0.0) > end_s - WINDOW_S]
-            window += timed[-LEAST_LINES:]
-            # A line's rate is that since the line before: the first one of all also counts the start.
-            window = window[1:] if len(window) == len(told) else window
-            if len(window) >= LEAST_LINES - 1 and end_s - (window[0].at_s or 0.0) >= LEAST_S:
-                return _median([one.tokens_per_s or 0.0 for one in window])
-        if over and len(told) > LAST_LINES:
-            return _median([one.tokens_per_s or 0.0 for one in told[1:][-WINDOW_LINES:]])
-        return None
+        """Tokens a second, as `measured`. over: nothing more is to come, and LAST_LINES lines of a run that was too
+        short have to do."""
+        found = self.measured(until)
+        if found is not None:
+            return found.per_s
+        told = [one.tokens_per_s for one in self.samples if one.tokens_per_s is not None]
+        return _median(told[1:][-WINDOW_LINES:]) if over and len(told) > LAST_LINES else None
+
+    def measured(self, until: int | None = None) -> Measured | None:
+        """Over the last WINDOW_S before sample `until` (None: the last). None: too few lines, or too little time."""
+        end = len(self.samples) if until is None else until + 1
+        end_s = next((one.at_s for one in reversed(self.samples[:end]) if one.at_s is not None), None)
+        if end_s is None:
+            return None
+        window: list[float] = []
+        begin_s = end_s
+        for index in range(end - 1, 0, -1):  # not the first one of all: it also counts the start
+            one = self.samples[index]
+            if one.at_s is None or one.tokens_per_s is None:
+                continue
+            if one.at_s <= end_s - WINDOW_S and len(window) >= LEAST_LINES:
+                break
+            window.append(one.tokens_per_s)
+            begin_s = one.at_s
+        if len(window) < LEAST_LINES or end_s - begin_s < LEAST_S:
+            return None
+        mean = sum(window) / len(window)
+        spread = math.sqrt(sum((one - mean) ** 2 for one in window) / (len(window) - 1))
+        return Measured(mean, spread / math.sqrt(len(window)))
 
     @property
     def peak_mib(self) -> float | None:

@@ -53,18 +53,13 @@ def render_doctor(report: DoctorReport) -> str:
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    lines = [f"{finding.severity} {finding.id}: {one_line(finding.what, 240)}"]
+    lines = [finding.line]
     lines += [f"    {one_line(text, 300)}" for text in finding.evidence]
     lines.append(f"    cause: {one_line(finding.cause, 400)}")
     lines.append(f"    next: {one_line(finding.next_step, 400)}")
     if finding.command is not None:
         lines.append(f"      {one_line(finding.command, 400)}")
     return lines
-
-
-def finding_line(finding: Finding) -> str:
-    """For a status: `critical slow: 12.8 Ktok/s: 40 % less than the last good run 2026...`"""
-    return f"{finding.severity} {finding.id}: {one_line(finding.what, 240)}"
 
 
 def doctor_record(report: DoctorReport) -> dict[str, Any]:

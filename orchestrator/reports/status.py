@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.diagnosis.finding import INFO, Finding
 from orchestrator.ledger.journal import JournalEntry, unfinished_text
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.run_environment import RunEnvironment, short_environment
@@ -104,6 +105,9 @@ class StatusReport:
     failure: Failure | None = None
     unfinished: JournalEntry | None = None
     """The last thing that somebody began to change and that nobody finished."""
+    findings: tuple[Finding, ...] | None = None
+    """What is wrong with the run that goes on, beside the last good one: those of `orch doctor` that a status can
+    judge, the cause first. Null: not judged, because no run goes on, or what it takes was not to be had in time."""
     last_lines: tuple[str, ...] = ()
     link: LinkFact = LinkFact()
 
@@ -125,6 +129,7 @@ class StatusReport:
 
 def render_status(report: StatusReport) -> str:
     rows = [("run", _run_text(report)), *_training_rows(report)]
+    rows += [("" if number else "finding", words) for number, words in enumerate(finding_words(report))]
     rows += [("session", session_text(report.run)), ("release", release_text(report))]
     if report.run is not None and report.run.environment is not None:
         rows.append(("environment", environment_text(report.run.environment)))
@@ -154,6 +159,11 @@ def render_status(report: StatusReport) -> str:
 def environment_text(environment: RunEnvironment) -> str:
     """`0123456789ab (train)`"""
     return f"{short_environment(environment.id)} ({environment.purpose})"
+
+
+def finding_words(report: StatusReport) -> tuple[str, ...]:
+    """A line for each finding that asks for something."""
+    return tuple(one.line for one in report.findings or () if one.severity != INFO)
 
 
 def gpu_trouble(report: StatusReport) -> tuple[str, ...]:

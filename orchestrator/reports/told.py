@@ -44,6 +44,11 @@ class Told:
         self._meter.feed_status(parse_status(as_mapping(self._facts.get("run")).get("status")))
         return status_report(self._target, self._facts, self._log, self._gpu(), throughput=self._meter.fact())
 
+    @property
+    def log(self) -> bytes:
+        """The end of the run's log, as far as it was told."""
+        return self._log
+
     def _run_id(self) -> str | None:
         return as_str(as_mapping(self._facts.get("run")).get("id"))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from orchestrator.diagnosis.finding import CRITICAL
 from orchestrator.ledger.records import RunRecord
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line, plain_text
@@ -19,6 +20,7 @@ from orchestrator.reports.status import (
     StatusReport,
     container_text,
     failure_text,
+    finding_words,
     gpu_trouble,
     how_it_goes,
     progress_of,
@@ -96,7 +98,7 @@ def render_change(report: StatusReport) -> str:
         said.append(f"GPUs: {report.gpu_error}")
     elif report.gpus:
         said.append("GPUs " + " ".join(_short_gpu(gpu) for gpu in report.gpus))
-    said += gpu_trouble(report)
+    said += [*finding_words(report), *gpu_trouble(report)]
     return " ".join([*parts, ", ".join(said)])
 
 
@@ -107,6 +109,7 @@ def change_key(report: StatusReport) -> tuple[object, ...]:
         report.link.connected,
         report.gpu_error,
         gpu_trouble(report),
+        tuple((one.id, one.severity) for one in report.findings or ()),
         report.compiling and report.compiling.number,
         said and (said.step, said.loss),
         run and (run.run_id, run.state.phase, run.state.exit, run.state.notes, run.session and run.session.present),
@@ -148,6 +151,10 @@ def _run(report: StatusReport, width: int) -> Block:
         lines += _row("warning", [warning], width, Tone.WARN)
     for number, line in enumerate(result_lines(run.result, brief=True)):
         lines += _row("" if number else "result", [line], width)
+    for number, words in enumerate(finding_words(report)):
+        lines += _row(
+            "" if number else "finding", [words], width, Tone.BAD if words.startswith(CRITICAL) else Tone.WARN
+        )
     if report.rate_warning:
         lines += _row("rate", [report.rate_warning], width, Tone.WARN)
     for note in run.state.notes:

@@ -12,7 +12,7 @@ from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.text import one_line
 from orchestrator.probes.training import RunPhase
 from orchestrator.reports.fitting import CUT, clip, text_width
-from orchestrator.reports.status import StatusReport, gpu_trouble, how_it_goes
+from orchestrator.reports.status import StatusReport, finding_words, gpu_trouble, how_it_goes
 from orchestrator.reports.table import DASH, duration_text
 from orchestrator.reports.training import loss_text, rate_of
 from orchestrator.reports.trend import Trend, sparkline
@@ -113,7 +113,7 @@ def _note(one: Watched) -> str:
     failed = report.failure if report.run and report.run.failed else None
     notes = [failed.exception or failed.how] if failed else []
     notes += [report.gpu_error] if report.gpu_error else []
-    notes += [*gpu_trouble(report), *(report.run.state.notes if report.run else ())]
+    notes += [*finding_words(report), *gpu_trouble(report), *(report.run.state.notes if report.run else ())]
     return one_line("; ".join(notes))
 
 

@@ -77,7 +77,7 @@ def metrics(
     """A line each 20 s, whose rates vary by `wobble` (1.8 times from the lowest to the highest at 0.29)."""
     lines = []
     for number in range(int(minutes * 3)):
-        turn = (-1.0, 0.6, -0.3, 1.0, 0.0)[number % 5]
+        turn = (-1.0, 0.7, -0.7, 1.0, 0.0)[number % 5]
         used = [gpu * (1 - swing * (number % 4) / 3) for gpu in memory]
         line = {"time": NOW_S + 20.0 * number, "step": 20 * number, "tokens_per_s": rate * (1 + wobble * turn)}
         lines.append({**line, "gpu_memory_used_mib": used, "peak_memory_mib": [peak_mib] * len(used), **(more or {})})

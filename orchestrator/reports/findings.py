@@ -1,0 +1,81 @@
+"""PURE: what is wrong with a run that goes on, of the facts of a status and of what was asked beside them.
+
+Rule: the same signatures as `orch doctor`; those whose facts a status does not ask are silent here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from orchestrator.diagnosis.case import Beside, Case, Machine, RunFacts
+from orchestrator.diagnosis.diagnose import cheap_findings
+from orchestrator.diagnosis.finding import Finding
+from orchestrator.inventory.model import Target
+from orchestrator.ledger.records import RunRecord
+from orchestrator.probes.log_reading import LogReading, read_log
+from orchestrator.probes.pace import pace_of_log
+from orchestrator.probes.training import RunPhase
+from orchestrator.reports.status import StatusReport
+
+READ_BYTES = 32 * 1024
+"""Of the log's end, for rates that are only printed."""
+TELLING = (
+    *(b"fx to symbolically trace", b"not installed as a submodule", b"recompile_limit", b"cache_size_limit"),
+    *(b"without torch.compile", b"no space left", b"quota exceeded", b"out of memory", b"bus error", b"xid"),
+)
+"""Words without which the log of a run that goes on tells of no failure that a finding is made of."""
+
+
+def findings_of(report: StatusReport, target: Target, beside: Beside | None, log_tail: bytes) -> tuple[Finding, ...]:
+    """Empty for a run that does not go on: what it died of is the report's `failure`."""
+    run = report.run
+    if run is None or run.state.phase not in (RunPhase.RUNNING, RunPhase.STARTING):
+        return ()
+    if beside is not None and beside.run_id != run.run_id:
+        beside = None
+    return cheap_findings(_case(report, target, run, beside, log_tail))
+
+
+def _case(report: StatusReport, target: Target, run: RunRecord, beside: Beside | None, log_tail: bytes) -> Case:
+    log = _read(log_tail) if any(word in log_tail.lower() for word in TELLING) else None
+    pace = beside.pace if beside is not None else None
+    if pace is None and beside is not None and (run.status is None or run.status.tokens_per_s is None):
+        reading = log if log is not None else _read(log_tail[-READ_BYTES:])
+        pace = pace_of_log(reading, run.created_at, run.log_written_at)
+    facts = RunFacts(
+        run_id=run.run_id,
+        record=run,
+        runtime=run.runtime,
+        cache_before=beside.cache_before if beside is not None else None,
+        pace=pace,
+        throughput=report.throughput,
+        log=log,
+    )
+    return Case(
+        target=target.name,
+        label=target.label,
+        now_s=report.now_s,
+        payload=target.payload,
+        run=facts,
+        good=beside.good if beside is not None else None,
+        good_why=beside.good_why if beside is not None else "",
+        comparison=beside.comparison if beside is not None else None,
+        edited_at_start=beside.edited if beside is not None else (),
+        gpus=report.gpus,
+        gpu_error=report.gpu_error,
+        gpu_warnings=report.gpu_warnings,
+        kernel_log=report.gpu_kernel_log,
+        container=report.container,
+        machine=Machine(disk_free_bytes=report.disk_free_bytes),
+    )
+
+
+@lru_cache(maxsize=2)
+def _read(tail: bytes) -> LogReading:
+    """Remembered: a watch asks again and again, of the same bytes."""
+    return read_log(tail.decode("utf-8", "surrogateescape"))
+
+
+def with_findings(report: StatusReport, found: tuple[Finding, ...] | None) -> StatusReport:
+    return replace(report, findings=found)
