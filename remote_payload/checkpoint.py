@@ -25,6 +25,10 @@ BEST = "best.json"
 """Beside the checkpoints: the step and acceptance of the best of them."""
 
 
+class NotSaved(RuntimeError):
+    """A checkpoint could not be written; those before it are as they were."""
+
+
 class CheckpointError(ConfigError):
     """A checkpoint that cannot be resumed from."""
 
@@ -61,17 +65,15 @@ def save_checkpoint(
     acceptance: Optional[float] = None,
     target: Optional[str] = None,
 ) -> Path:
-    """target: its identity. The newest `keep` stay, and the one with the best acceptance, which best.json names."""
-    parent.mkdir(parents=True, exist_ok=True)
+    """target: its identity. The newest `keep` stay, and the one with the best acceptance, which best.json names.
+
+    Raises NotSaved."""
     final = parent / f"step-{step}"
     if (final / contract.CHECKPOINT_MARKER).exists():
         return final
     fresh = parent / f".step-{step}.{os.getpid()}"
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.rmtree(final, ignore_errors=True)
-    fresh.mkdir()
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in drafter.state_dict().items()}
-    save_file(weights, str(fresh / WEIGHTS), metadata={"format": "pt"})
     state = {
         "step": step,
         "optimisation": optimisation,
@@ -82,22 +84,48 @@ def save_checkpoint(
         "prepared": os.path.relpath(prepared, parent),
         "target": target,
     }
+    try:
+        _write(fresh, step, drafter, acceptance, config, state)
+        os.replace(fresh, final)
+        _flush(parent)
+    except Exception as error:  # of the disk, of torch and of safetensors, each in its own words
+        shutil.rmtree(fresh, ignore_errors=True)
+        free_mib = shutil.disk_usage(parent.parent).free // 2**20
+        kept = last_checkpoint(parent)
+        raise NotSaved(
+            f"the checkpoint of step {step} could not be written ({free_mib} MiB free): {type(error).__name__}: "
+            f"{(str(error).splitlines() or [''])[0][:200]}; last good checkpoint: {kept or 'none'}"
+        ) from error
+    best = best_step(parent)
+    if best is not None:
+        facts = json.loads((parent / f"step-{best}" / FACTS).read_text(encoding="utf-8"))
+        try:
+            contract.write_json(parent / BEST, facts)
+        except OSError:  # no room: then it names another, which must not be removed
+            return final
+    for old in complete_steps(parent)[:-keep]:
+        if old != best:
+            shutil.rmtree(parent / f"step-{old}")
+    return final
+
+
+def _write(
+    fresh: Path,
+    step: int,
+    drafter: torch.nn.Module,
+    acceptance: Optional[float],
+    config: Config,
+    state: Dict[str, Any],
+) -> None:
+    fresh.mkdir(parents=True)
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in drafter.state_dict().items()}
+    save_file(weights, str(fresh / WEIGHTS), metadata={"format": "pt"})
     torch.save(state, fresh / TRAINING_STATE)
     contract.write_json(fresh / FACTS, {"step": step, "acceptance": acceptance})
     (fresh / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
     (fresh / contract.CHECKPOINT_MARKER).touch()
     for path in [*fresh.iterdir(), fresh]:
         _flush(path)
-    os.replace(fresh, final)
-    _flush(parent)
-    best = best_step(parent)
-    if best is not None:
-        facts = json.loads((parent / f"step-{best}" / FACTS).read_text(encoding="utf-8"))
-        contract.write_json(parent / BEST, facts)
-    for old in complete_steps(parent)[:-keep]:
-        if old != best:
-            shutil.rmtree(parent / f"step-{old}")
-    return final
 
 
 def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint:

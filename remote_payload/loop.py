@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import contract
 import torch
-from checkpoint import Checkpoint, last_checkpoint, save_checkpoint
+from checkpoint import Checkpoint, NotSaved, last_checkpoint, save_checkpoint
 from config import Config, ConfigError
 from devices import Placement
 from drafter import Drafter
@@ -57,7 +57,7 @@ def train_drafter(
 
     True when all steps are done, False when stopped before; a checkpoint is saved either way.
 
-    Raises TrainingError, and whatever went wrong in a target's or a replica's thread.
+    Raises TrainingError, NotSaved of the last checkpoint, and whatever went wrong in a target's or a replica's thread.
     """
     step = 0
     if resumed is not None:
@@ -143,7 +143,10 @@ def train_drafter(
                 progress.waits({"target": facts["target_wait_share"], "drafter": facts["drafter_wait_share"]})
             if step % config.checkpoint.every_steps == 0 and step < config.steps:
                 progress.phase("checkpointing")
-                save()
+                try:
+                    save()
+                except NotSaved as error:  # the disk may have room again at the next one
+                    progress.warn(str(error))
                 progress.phase("training")
     except NotANumber as error:
         known = last_checkpoint(folder / contract.CHECKPOINTS)

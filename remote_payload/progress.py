@@ -1,17 +1,20 @@
 """What the run says of itself: lines in the log and the contract's files.
 
 Rule: a log line and its metrics record say the same; status.json is rewritten at most twice a second, phases always.
+What cannot be written, because the disk is full, is lost and counted: no training ends because of its own records.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import contract
 from nvml import GpuSampler
@@ -41,6 +44,18 @@ def process_age_s(pid: int) -> Optional[float]:
         return None
 
 
+def append_line(path: Path, line: str) -> None:
+    """Whole, or not at all: half a line would take the next one with it. Raises OSError."""
+    with path.open("ab", buffering=0) as stream:
+        before, text = stream.tell(), (line + "\n").encode()
+        try:
+            if stream.write(text) != len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        except OSError:
+            stream.truncate(before)
+            raise
+
+
 class Progress:
     def __init__(self, folder: Path, first_process: Optional[int] = None) -> None:
         """first_process: the run's; None: this one."""
@@ -58,9 +73,24 @@ class Progress:
         self.trackers: List[Tracker] = []
         self._sample_gpus = GpuSampler()
         self._runtime: Dict[str, Any] = {}
+        self._lost = 0
+        """Records that could not be written since one last could."""
 
     def say(self, line: str) -> None:
-        print(line, flush=True)
+        with contextlib.suppress(OSError):  # it stays in Python's buffer, and comes when there is room
+            print(line, flush=True)
+
+    def _record(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            self._lost += 1
+            if self._lost == 1:
+                self.say(f"warning: a record could not be written, and the run goes on: {error}")
+            return
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self.say(f"records are written again; {lost} were lost")
 
     def phase(self, name: str, detail: Optional[str] = None) -> None:
         self._update(force=True, phase=name, detail=detail)
@@ -98,7 +128,8 @@ class Progress:
     def runtime(self, facts: Dict[str, Any]) -> None:
         """What is known so far; later facts are added."""
         self._runtime.update(facts)
-        contract.write_json(self.folder / contract.RUNTIME, {"schema": contract.SCHEMA_VERSION, **self._runtime})
+        record = {"schema": contract.SCHEMA_VERSION, **self._runtime}
+        self._record(lambda: contract.write_json(self.folder / contract.RUNTIME, record))
 
     def start_part(self, part: str) -> None:
         """A part of the start is over: imports (from the process's start on), load, compile, step, in this order."""
@@ -160,8 +191,7 @@ class Progress:
             **self._sample_gpus(),
             **facts,
         }
-        with (self.folder / contract.METRICS).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record, sort_keys=True) + "\n")
+        self._record(lambda: append_line(self.folder / contract.METRICS, json.dumps(record, sort_keys=True)))
         for tracker in self.trackers:
             tracker(step, numbers_of(record))
 
@@ -172,5 +202,5 @@ class Progress:
             changes["phase_started_at"] = at
         self._status = contract.Status(**{**self._status.__dict__, **changes, "updated_at": at})
         if force or now - self._written_at >= STATUS_EVERY_S:
-            contract.write_json(self.folder / contract.STATUS, self._status)
+            self._record(lambda: contract.write_json(self.folder / contract.STATUS, self._status))
             self._written_at = now

@@ -13,6 +13,7 @@ from checkpoint import (
     TRAINING_STATE,
     WEIGHTS,
     CheckpointError,
+    NotSaved,
     best_step,
     complete_steps,
     load_checkpoint,
@@ -65,7 +66,7 @@ def test_without_any_acceptance_only_the_newest_stay(save, tmp_path):
 def test_what_breaks_off_while_saving_leaves_the_checkpoints_that_were(save, tmp_path, monkeypatch):
     save(1)
     monkeypatch.setattr(checkpoint.torch, "save", lambda *given: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(NotSaved, match=r"step 2 could not be written .*disk full; last good checkpoint: .*step-1"):
         save(2)
     assert complete_steps(tmp_path) == [1]
     monkeypatch.undo()
