@@ -186,6 +186,8 @@ def _step(
     section: str, index: int, name: str, step: schema.StepEntry, entry: schema.PlaybookEntry, places: Places
 ) -> Step:
     operation, options = relations.operation_of(step)
+    if isinstance(options, schema.GateOptions) and options.to is None:
+        options = options.model_copy(update={"to": relations.published_to(getattr(entry, section)[index:])})
     position = places.of((section, index))
     return Step(
         section=section,

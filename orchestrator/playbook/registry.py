@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.playbook import steps_look, steps_publish, steps_run, steps_target
+from orchestrator.playbook import steps_gate, steps_look, steps_publish, steps_run, steps_target
 from orchestrator.playbook.doing import Step
 
 DOING: dict[str, Step] = {
@@ -21,7 +21,6 @@ DOING: dict[str, Step] = {
     "expect": steps_run.expect,
     "wait": steps_run.wait,
     "evaluate": steps_run.evaluate,
-    "publish": steps_publish.publish,
-    "notify": steps_publish.notify,
+from orchestrator.playbook import steps_gate, steps_look, steps_publish, steps_run, steps_target
     "run": steps_target.run,
 }

@@ -5,7 +5,7 @@ Rule: pure; gives every mistake, with its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.mistakes import Mistake, did_you_mean, printable
@@ -124,9 +124,17 @@ def find_mistakes(entry: schema.PlaybookEntry, places: Places) -> list[Mistake]:
                     said = f"two steps are named `{step.name}`" + (f" (first on line {first.line})" if first else "")
                     mistakes.append(Mistake(places.of((*path, "name")), dotted((*path, "name")), said, "name it anew"))
                 names.setdefault(step.name, (*path, "name"))
-            mistakes += _of_step(step, operations[0], path, places, before if section == "steps" else None)
+            after = getattr(entry, section)[index:]
+            mistakes += _of_step(
+                step, operations[0], path, places, before if section == "steps" else None, published_to(after)
+            )
             before.append(operations[0][0])
     return mistakes
+
+
+def published_to(steps: Sequence[schema.StepEntry]) -> str | None:
+    """Where the first of them that publishes does so."""
+    return next((step.publish.to for step in steps if step.publish is not None), None)
 
 
 def _not_one(operations: list[tuple[str, Entry]], path: Path, places: Places) -> Mistake:
@@ -141,9 +149,14 @@ def _not_one(operations: list[tuple[str, Entry]], path: Path, places: Places) ->
 
 
 def _of_step(
-    step: schema.StepEntry, operation_options: tuple[str, Entry], path: Path, places: Places, before: list[str] | None
+    step: schema.StepEntry,
+    operation_options: tuple[str, Entry],
+    path: Path,
+    places: Places,
+    before: list[str] | None,
+    published_to: str | None,
 ) -> list[Mistake]:
-    """before: operations of the steps before it; None: it is done at the end only."""
+    """before: operations of the steps before it; None: it is done at the end only. published_to: by a later step."""
     operation, options = operation_options
     found: list[Mistake] = []
 
@@ -172,6 +185,8 @@ def _of_step(
     for needed in {"gate": ["evaluate"], "publish": ["gate"]}.get(operation, []):
         if before is not None and needed not in before:
             refuse(f"`{operation}` stands without `{needed}` before it", f"put `{needed}` before it", operation)
+    if isinstance(options, schema.GateOptions) and options.to is None and published_to is None:
+        refuse("where is what is published?", "write `to:`, or put `publish` after it", operation)
     for said, write, *keys in _of_options(options):
         refuse(said, write, operation, *keys)
     return found

@@ -41,8 +41,7 @@ VariableName = Annotated[str, AfterValidator(_variable)]
 Snapshot = Annotated[Line, AfterValidator(_snapshot)]
 Percent = Annotated[float, Field(gt=0, le=1000)]
 Value = bool | int | float | Annotated[str, Field(max_length=4096)]
-Severity = Literal["info", "warning"]
-"""A critical finding always counts."""
+Severity = Literal["info", "warning", "critical"]
 
 
 class Described(Entry):
@@ -139,8 +138,8 @@ class DoctorOptions(Described):
 
     run: Line | None = None
     """Default: the run of this play, else the live or newest one."""
-    no_finding_above: Severity | None = "warning"
-    """A finding that is more severe fails the step."""
+    no_finding_above: Severity = "warning"
+    """A finding that is more severe fails the step; `critical`: none does."""
 
 
 class DiffOptions(Described):

@@ -37,8 +37,7 @@ async def status(at: At, options: schema.StatusOptions) -> Done:
 async def doctor(at: At, options: schema.DoctorOptions) -> Done:
     """Raises NotAsWantedError for a finding that is too severe."""
     report = await examine(at.target, options.run or at.run_id, trace=at.trace)
-    if options.no_finding_above is not None:
-        refuse_findings(report.findings, options.no_finding_above, at.target)
+    refuse_findings(report.findings, options.no_finding_above, at.target)
     return Done(render_doctor(report))
 
 

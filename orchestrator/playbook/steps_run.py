@@ -19,6 +19,7 @@ from orchestrator.operations.launch import launch as start_run
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
 from orchestrator.playbook.durations import parse_duration
+from orchestrator.playbook.steps_gate import judged_on
 from orchestrator.playbook.steps_look import refuse_findings
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.training import RunPhase
@@ -178,7 +179,8 @@ async def evaluate(at: At, options: schema.EvaluateOptions) -> Done:
     if tau is not None and not math.isfinite(tau):
         raise NotAsWantedError(f"run {judged} on {at.target.name}: its acceptance length is {tau}, no number")
     checkpoint = _checkpoint(look.run)
-    values = {"tau": tau, "lossless": lossless, "checkpoint": checkpoint, "evaluated_run": judged}
+    values: dict[str, object] = {"tau": tau, "lossless": lossless, "checkpoint": checkpoint, "evaluated_run": judged}
+    values["judged_on"] = judged_on(result)
     identical = {True: "lossless", False: "NOT lossless", None: "lossless or not is not known"}[lossless]
     return Done(f"{at.target.name}: run {judged}: tau {'-' if tau is None else f'{tau:.3f}'}, {identical}", values)
 

@@ -21,6 +21,7 @@ BUILT_IN: dict[str, str] = {
     "checkpoint": "path on the target of what `evaluate` judged",
     "evaluated_run": "the run whose result `evaluate` read: the launched one, or the one that evaluated it",
     "tau": "the acceptance length that `evaluate` found",
+    "judged_on": "how many prompts and which block size tau is of",
     "lossless": "whether decoding gave the target's own tokens: true or false",
     "published_tau": "tau of what was published when `gate` looked",
     "published": "what `publish` made current",
@@ -35,7 +36,7 @@ SETS: dict[str, tuple[str, ...]] = {
     "launch": ("run_id",),
     "expect": ("throughput", "step"),
     "wait": ("step",),
-    "evaluate": ("checkpoint", "tau", "lossless", "evaluated_run"),
+    "evaluate": ("checkpoint", "tau", "lossless", "evaluated_run", "judged_on"),
     "gate": ("published_tau",),
     "publish": ("published",),
 }

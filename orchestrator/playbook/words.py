@@ -29,9 +29,7 @@ def will(options: Entry, target: Target) -> str:
         case schema.StatusOptions():
             return "demand: " + ", ".join(demands(options)) if any(True for _ in demands(options)) else "look"
         case schema.DoctorOptions():
-            return "say what is wrong" + (
-                f", no finding above {options.no_finding_above}" * bool(options.no_finding_above)
-            )
+            return f"say what is wrong, no finding above {options.no_finding_above}"
         case schema.StopOptions():
             return "stop the live run, if there is one" + (", by force when it does not" if options.kill else "")
         case schema.DiffOptions():

@@ -1,0 +1,85 @@
+"""The step between a trained model and its publication: nothing worse than what is published gets through.
+
+Rule: what is not known does not pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.errors import NotAsWantedError, UsageError
+from orchestrator.ledger.publications import Publication, Shelved
+from orchestrator.operations.publish import published
+from orchestrator.operations.where import parse_where
+from orchestrator.playbook import schema
+from orchestrator.playbook.doing import At, Done
+from orchestrator.probes.values import as_bool, as_float, as_int
+
+
+async def gate(at: At, options: schema.GateOptions) -> Done:
+    """Raises NotAsWantedError: the published one stays. And what asking for the published one raises."""
+    if options.to is None:
+        raise UsageError("gate: where the published one is, is not known", way_out="to: FOLDER")
+    there = await published(parse_where(options.to, at.inventory), trace=at.trace)
+    current = there.find(there.current)
+    tau = as_float(at.known.get("tau"))
+    lossless = as_bool(at.known.get("lossless"))
+    wrong = judge(options, tau, lossless, there)
+    before = current.acceptance_length if current else None
+    if wrong:
+        raise NotAsWantedError(
+            f"run {at.known.get('evaluated_run')} is not published: {wrong[0]}",
+            evidence="\n".join([*wrong[1:], f"published in {there.where}: {_named(current)}"]),
+            way_out="orch diff     what differs from the last good run",
+        )
+    said = f"tau {_number(tau)}, published: {_named(current)}"
+    odd = _judged_otherwise(at.known.get("judged_on"), current)
+    return Done(f"{said}\n{odd}" if odd else said, {"published_tau": before}, warning=odd)
+
+
+def judge(options: schema.GateOptions, tau: float | None, lossless: bool | None, there: Shelved) -> list[str]:
+    """Every reason why it does not pass."""
+    wrong = []
+    if options.lossless and lossless is not True:
+        said = "is not known" if lossless is None else "was not: the drafter changes what the target says"
+        wrong.append(f"whether its decoding was lossless {said}" if lossless is None else f"its decoding {said}")
+    if tau is None:
+        return [*wrong, "its tau is not known"]
+    if options.tau_at_least is not None and tau < options.tau_at_least:
+        wrong.append(f"tau {_number(tau)}, at least {_number(options.tau_at_least)} wanted")
+    if there.current is None:
+        return wrong
+    current = there.find(there.current)
+    before = current.acceptance_length if current else None
+    if before is None:
+        if options.tau_at_least is None:
+            wrong.append("the tau of the published one is not known, and no tau_at_least is demanded")
+    elif tau < before - options.tau_drop:
+        drop = f", {_number(options.tau_drop)} less is let through" if options.tau_drop else ""
+        wrong.append(f"tau {_number(tau)} is worse than {_number(before)} of the published one{drop}")
+    return wrong
+
+
+def judged_on(result: Mapping[str, object]) -> str | None:
+    """What two acceptance lengths must have in common to be compared. None: it does not tell."""
+    prompts, block = as_int(result.get("prompts")), as_int(result.get("block_size"))
+    if prompts is None and block is None:
+        return None
+    return f"{'-' if prompts is None else prompts} prompts, block size {'-' if block is None else block}"
+
+
+def _judged_otherwise(now: object, current: Publication | None) -> str:
+    before = judged_on(current.result) if current else None
+    if before is None or not isinstance(now, str) or now == before:
+        return ""
+    return f"the two taus are not of the same kind: {now} now, {before} for the published one"
+
+
+def _named(current: Publication | None) -> str:
+    if current is None:
+        return "nothing yet"
+    return f"run {current.run_id or '-'}, tau {_number(current.acceptance_length)}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}".rstrip("0").rstrip(".")
