@@ -21,6 +21,8 @@ DOING: dict[str, Step] = {
     "expect": steps_run.expect,
     "wait": steps_run.wait,
     "evaluate": steps_run.evaluate,
-from orchestrator.playbook import steps_gate, steps_look, steps_publish, steps_run, steps_target
+    "gate": steps_gate.gate,
+    "publish": steps_publish.publish,
+    "notify": steps_publish.notify,
     "run": steps_target.run,
 }

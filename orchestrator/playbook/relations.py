@@ -13,6 +13,7 @@ from orchestrator.inventory.model import Inventory
 from orchestrator.inventory.schema import Entry
 from orchestrator.inventory.select import select_targets
 from orchestrator.inventory.yaml_values import Path, Places, dotted
+from orchestrator.operations.where import parse_where
 from orchestrator.playbook import schema
 from orchestrator.playbook.conditions import HELP, parse_condition
 from orchestrator.playbook.model import Playbook, Step
@@ -225,7 +226,23 @@ def targets_of(playbook: Playbook, inventory: Inventory) -> dict[str, tuple[str,
             said = f"`{step.operation}` takes one target, and `{step.target}` is {len(names)}"
             raise _of_target(playbook, step, said, ", ".join(names), "name one: `target:` in the step")
         found[step.name] = names
+        _check_place(playbook, step, inventory)
     return found
+
+
+def _check_place(playbook: Playbook, step: Step, inventory: Inventory) -> None:
+    """Where something is published can be read now, unless it depends on what the play finds out."""
+    to = (
+        getattr(step.options, "to", None)
+        if isinstance(step.options, schema.GateOptions | schema.PublishOptions)
+        else None
+    )
+    if to is None or "${" in to:
+        return
+    try:
+        parse_where(to, inventory)
+    except UsageError as error:
+        raise _of_target(playbook, step, error.what, error.evidence, error.way_out) from error
 
 
 def _of_target(playbook: Playbook, step: Step, what: str, evidence: str, way_out: str) -> UsageError:

@@ -15,6 +15,9 @@ from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
 from orchestrator.probes.values import as_bool, as_float, as_int
 
+ROUNDING = 1e-9
+"""3.2 - 0.05 is a little more than 3.15."""
+
 
 async def gate(at: At, options: schema.GateOptions) -> Done:
     """Raises NotAsWantedError: the published one stays. And what asking for the published one raises."""
@@ -54,7 +57,7 @@ def judge(options: schema.GateOptions, tau: float | None, lossless: bool | None,
     if before is None:
         if options.tau_at_least is None:
             wrong.append("the tau of the published one is not known, and no tau_at_least is demanded")
-    elif tau < before - options.tau_drop:
+    elif tau < before - options.tau_drop - ROUNDING:
         drop = f", {_number(options.tau_drop)} less is let through" if options.tau_drop else ""
         wrong.append(f"tau {_number(tau)} is worse than {_number(before)} of the published one{drop}")
     return wrong

@@ -1,0 +1,63 @@
+"""What gets through the gate to publication: nothing worse than what is published, nothing that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from orchestrator.ledger.publications import Shelved, shelved
+from orchestrator.playbook.schema import GateOptions
+from orchestrator.playbook.steps_gate import judge, judged_on
+
+
+def there(tau: float | None) -> Shelved:
+    result: Mapping[str, object] = {} if tau is None else {"acceptance_length": tau, "lossless": True}
+    record = {"tree_hash": "a" * 64, "pushed_at": 1.0, "provenance": {"run_id": "r1", "result": result}}
+    return shelved("/srv", [record], current="a" * 64, previous=None)
+
+
+NOTHING = shelved("/srv", [], current=None, previous=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "tau", "lossless", "published", "reasons"),
+    [
+        ({}, 3.2, True, NOTHING, []),
+        ({}, 3.2, True, there(3.2), []),
+        ({}, 3.19, True, there(3.2), ["tau 3.19 is worse than 3.2 of the published one"]),
+        ({"tau_drop": 0.05}, 3.15, True, there(3.2), []),
+        (
+            {"tau_drop": 0.05},
+            3.149,
+            True,
+            there(3.2),
+            ["worse than 3.2 of the published one, 0.05 less is let through"],
+        ),
+        ({"tau_at_least": 3.0}, 2.9, True, NOTHING, ["tau 2.9, at least 3 wanted"]),
+        ({}, 3.3, False, there(3.2), ["its decoding was not"]),
+        ({}, 3.3, None, there(3.2), ["whether its decoding was lossless is not known"]),
+        ({"lossless": False}, 3.3, None, there(3.2), []),
+        ({}, None, True, NOTHING, ["its tau is not known"]),
+        ({}, 3.3, True, there(None), ["the tau of the published one is not known"]),
+        ({"tau_at_least": 3.0}, 3.3, True, there(None), []),
+        (
+            {"tau_at_least": 3.0},
+            2.0,
+            False,
+            there(3.2),
+            ["its decoding was not", "at least 3 wanted", "worse than 3.2"],
+        ),
+    ],
+)
+def test_the_gate(
+    options: dict[str, float], tau: float | None, lossless: bool | None, published: Shelved, reasons: list[str]
+) -> None:
+    found = judge(GateOptions.model_validate(options), tau, lossless, published)
+    assert len(found) == len(reasons), found
+    assert [words for words, said in zip(reasons, found, strict=True) if words not in said] == []
+
+
+def test_taus_of_another_kind_can_be_told_apart() -> None:
+    assert judged_on({"prompts": 24, "block_size": 8}) == "24 prompts, block size 8"
+    assert judged_on({"acceptance_length": 3.0}) is None
