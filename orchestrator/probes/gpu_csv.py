@@ -163,12 +163,12 @@ class _Reader:
                     raise NotAValue(cell.text)  # its unit is missing, and with it perhaps digits
                 self._units = self._units or not lacks_unit(cell.text)
         facts = {name: values.pop(name, None) for name in ("index", "name", "memory_total_mib", "memory_used_mib")}
+        named = {"index": Value(facts["index"], spans["index"])} if "index" in spans else {}
         if fault := _fault(cells):
             values["error"], spans["error"] = fault.text, fault.span
-            named = {"index": Value(facts["index"], spans["index"])} if "index" in spans else {}
             self._findings.append(finding_at(fault, FAULTY, RESET, named))
         if (action := values.get("recovery_action")) in ACTIONS:
-            self._findings.append(action_wanted(action, spans))
+            self._findings.append(action_wanted(action, spans, named))
         return GpuRow(**facts, **values, other=other, spans=spans)
 
     def _refuse(self, kind: str, line: Piece, named: dict[str, Value] | None = None) -> None:
@@ -183,9 +183,9 @@ class _Reader:
         return GpuReading(tuple(self._gpus), columns, with_details(self._findings, self._details), spans=spans)
 
 
-def action_wanted(action: str, spans: Mapping[str, Span]) -> Finding:
+def action_wanted(action: str, spans: Mapping[str, Span], named: Mapping[str, Value] | None = None) -> Finding:
     """The driver itself says what is to be done."""
-    return finding_at(Piece(action, spans["recovery_action"].start), FAULTY, ACTIONS[action])
+    return finding_at(Piece(action, spans["recovery_action"].start), FAULTY, ACTIONS[action], named)
 
 
 def _fault(cells: Sequence[Piece]) -> Piece | None:

@@ -46,6 +46,7 @@ WAYS_OUT = {
     "blocked_by_system": "on the host, check that the GPU is given to Linux and not held by another driver",
     "nvidia_smi_missing": "install the driver's tools",
     "not_supported": "this GPU, or the container, does not tell that; nothing is wrong",
+    "fabric_not_ready": "on the host: systemctl status nvidia-fabricmanager; it must be of the driver's own version",
     "timed_out": f"nvidia-smi hangs: {_KERNEL_LOG}",
     "nvml_failed": _KERNEL_LOG,
 }
@@ -78,6 +79,13 @@ _SIGNS: tuple[tuple[str, str], ...] = (
         rf"(?:device handle for gpu ?(?:[0-9]{{1,3}}: )?{_BUS}: )?(?:GPU is lost|GPU_IS_LOST|GPUIsLost|GPU Lost)",
     ),
     ("gpu_needs_reset", rf"(?:device handle for gpu ?{_BUS}: )?(?:GPU requires reset|reset required|RESET_REQUIRED)"),
+    (
+        "gpu_init_failed",
+        rf"BAR[0-9] is 0M @ 0x0(?: \(PCI:{_BUS}\))?",
+    ),
+    ("fabric_not_ready", r"system not yet initialized|nvidia-fabricmanager.{0,40}(?:failed|not running|inactive)"),
+    ("not_supported", r"NVMLError_NotSupported"),
+    ("timed_out", r"NVMLError_Timeout|nvidia-smi\b.{0,40}timed out"),
     ("gpu_init_failed", rf"(?:GPU {_BUS}: )?(?:RmInitAdapter failed|rm_init_adapter\(?\)? failed)"),
     ("inforom_corrupted", rf"infoROM is corrupted(?: at gpu {_BUS})?"),
     (

@@ -75,7 +75,9 @@ _ABSENT = re.compile(
     re.DOTALL,
 )
 _FAULTY = re.compile(r"\[?(?P<words>ERR!|GPU is lost|GPU requires reset|Reset [Rr]equired|Unknown Error)\]?")
-_NUMBER = re.compile(r"(?P<number>-?[0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z%/]{1,8})?")
+_NUMBER = re.compile(r"(?P<number>-?[0-9]{1,20}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z%/]{1,8})?")
+_ALL_ONES = frozenset({2**32 - 1, 2**44 - 1, 2**64 - 1})
+"""What a driver leaves in a number that it could not fill, as bytes or as MiB."""
 _TO_MIB = {"MiB": 1.0, "MB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
 _UNITS: dict[str, dict[str, float]] = {
     "whole": {},
@@ -116,6 +118,8 @@ def value_of(form: Form, text: str, unit: str | None = None) -> str | int | floa
     found = _NUMBER.fullmatch(text)
     if found is None or (found["number"].startswith("-") and form != "celsius"):
         raise NotAValue(text)
+    if float(found["number"]) in _ALL_ONES:
+        return None
     factor = 1.0
     if found["unit"] or unit:
         units = _UNITS[form]

@@ -73,8 +73,10 @@ class Piece(NamedTuple):
         return Span(self.start + start, self.start + end)
 
     def strip(self) -> Piece:
-        stripped = self.text.strip()
-        lead = len(self.text) - len(self.text.lstrip())
+        """Without blanks at both ends, nor the mark that Windows writes in front of a text."""
+        begun = self.text.lstrip().removeprefix("\ufeff").lstrip()
+        stripped = begun.rstrip()
+        lead = len(self.text) - len(begun)
         return Piece(stripped, self.start + (lead if stripped else 0))
 
     def split(self, separator: str) -> list[Piece]:

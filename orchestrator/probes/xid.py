@@ -186,7 +186,7 @@ def _incident(bus: str, events: list[Xid]) -> XidIncident:
         first_at=times[0] if times else None,
         last_at=times[-1] if times else None,
         pids=pids,
-        programs=tuple(pid for pid in pids if pid not in monitors),
+        programs=tuple(pid for pid in pids if pid not in monitors and pid > 1),  # 0 and 1 are the system's own
         way_out=roots[0].way_out,
         spans=dict.fromkeys(("bus", "codes", "count", "first_at", "last_at", "pids", "programs"), whole),
     )
