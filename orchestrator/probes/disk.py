@@ -20,16 +20,22 @@ MAX_LINE = 4096
 TREND_ROWS = 3
 FULL_BY_NATURE = {"squashfs", "iso9660", "erofs", "udf", "cramfs", "romfs"}
 
-_SIZE = r"[0-9]{1,20}(?:[.,][0-9]{1,3})?(?:[KMGTPEZ](?:i?B)?|B)?"
+_SIZE = r"[0-9]{1,20}(?:[.,][0-9]{1,3})?(?:[KMGTPEZ](?:i?B|i)?|B)?"
 _ROW = re.compile(
     rf"(?:(?P<device>\S.{{0,500}}?)\s+)?(?:(?P<type>[A-Za-z][\w.-]{{0,30}})\s+)?(?P<total>{_SIZE}|-)\s+(?P<used>-?{_SIZE}|-)\s+"
     rf"(?P<available>-?{_SIZE}|-)\s+(?P<percent>[0-9]{{1,3}} ?%|-)\s+"
-    r"(?:(?P<iused>[0-9]{1,15})\s+(?P<ifree>[0-9]{1,15})\s+(?P<ipercent>[0-9]{1,3}%|-)\s+)?(?P<mount>\S.*)"
+    r"(?:(?P<iused>[0-9.]{1,15}[kMGT]?)\s+(?P<ifree>[0-9.]{1,15}[kMGT]?)\s+(?P<ipercent>[0-9]{1,3}%|-)\s+)?(?P<mount>\S.*)"
 )
 _HEADER = re.compile(
     r"(?:Filesystem|Dateisystem|Sys\. de fichiers|S\.ficheros|文件系统|ファイルシス)\s+(?P<columns>.*)"
 )
-_BLOCKS = re.compile(r"(?P<size>1|512|1024|4096)(?P<unit>(?<=1)[KMGB])?-\S+")
+_OTHER_HEADER = re.compile(r"(?:\S+ ){0,2}\S+ {2,}(?P<columns>[^%\n]{1,120}\s(?=[^\W\d])[\w.]{1,10}%\s.*)")
+"""Of a language that is not listed: one of its columns is a word with a percent sign."""
+_BLOCKS = re.compile(
+    r"\b(?P<size>1|512|1024|4096)(?P<unit>(?<=1)[KMGB])?(?:-\S|的)"
+    r"|\bblo\w{1,8} d[ei] (?P<size2>1|512|1024)(?P<unit2>[KMGB])?"
+)
+_IN_BYTES = re.compile(r"\b(?:Size|Größe|Taille|Tam\b|Tamaño|Dimens|容量|サイズ)")
 _DU = re.compile(rf"(?P<size>{_SIZE})\t(?P<path>\S.*)")
 _POWERS: dict[str, int] = {letter: 1024**power for power, letter in enumerate("BKMGTPEZ")}
 
@@ -108,7 +114,8 @@ class _Reader:
     def take(self, line: Piece) -> None:
         text = line.text[:MAX_LINE]
         name, self._name = self._name, None
-        if header := _HEADER.match(text):
+        header = _HEADER.match(text) or (None if _ROW.fullmatch(text.strip()) else _OTHER_HEADER.match(text))
+        if header:
             self._columns = _Columns(header["columns"])
         elif (error := tool_error(line)) is not None:
             self._errors.append(error)
@@ -158,10 +165,10 @@ class _Columns:
         self.known = bool(words)
         self.inodes = any(word.lower() in ("inodes", "iused", "ifree", "iuse%") for word in words[:3])
         self.typed = bool(words) and words[0] in ("Type", "Typ", "类型")
-        self.block_bytes: int | None = 1 if words else None
-        first = words[1 if self.typed else 0] if len(words) > self.typed else ""
-        if blocks := _BLOCKS.fullmatch(first):
-            self.block_bytes = int(blocks["size"]) * _POWERS[blocks["unit"] or "B"]
+        self.block_bytes: int | None = 1 if _IN_BYTES.search(columns) else None
+        if blocks := _BLOCKS.search(columns):
+            size, unit = blocks["size"] or blocks["size2"], blocks["unit"] or blocks["unit2"]
+            self.block_bytes = int(size) * _POWERS[unit or "B"]
 
 
 def _filesystem(line: Piece, row: re.Match[str], columns: _Columns, name: Piece | None) -> FileSystem | None:
@@ -197,7 +204,7 @@ def _filesystem(line: Piece, row: re.Match[str], columns: _Columns, name: Piece 
     put(f"{prefix}used_percent", int(percent) if percent.isdecimal() else None, "percent")
     for field_name, group in (("inodes_used", "iused"), ("inodes_free", "ifree")):
         if row[group]:  # df of macOS and the BSDs tells both in one row
-            put(field_name, int(row[group]), group)
+            put(field_name, _count(row[group]), group)
     if row["ipercent"] and row["ipercent"] != "-":
         put("inodes_used_percent", int(row["ipercent"][:-1]), "ipercent")
     if prefix and row["percent"] == "-" and values["inodes_total"] == 0:
@@ -212,7 +219,7 @@ def _size(text: str, block_bytes: int | None) -> int | None:
     """`1.9G`, `22346236` (in blocks), `-`: unknown."""
     if text == "-":
         return None
-    found = re.fullmatch(r"(-?[0-9.,]+)(?:([KMGTPEZ])?(?:i?B)?)", text)
+    found = re.fullmatch(r"(-?[0-9.,]+)(?:([KMGTPEZ])?(?:i?B|i)?)", text)
     if found is None:
         return None
     number, letter = found[1].replace(",", "."), found[2]
@@ -221,6 +228,12 @@ def _size(text: str, block_bytes: int | None) -> int | None:
     if "." in number or block_bytes is None:
         return 0 if number == "0" else None
     return int(number) * block_bytes
+
+
+def _count(text: str) -> int | None:
+    """`404k`: of 1000 each."""
+    number, power = text.rstrip("kMGT"), "kMGT".find(text[-1]) + 1
+    return round(float(number) * 1000.0**power) if number.count(".") < 2 and number.strip(".") else None
 
 
 def _usage(line: Piece, found: re.Match[str]) -> Usage:
@@ -267,7 +280,7 @@ def _trends(filesystems: Sequence[FileSystem]) -> Iterator[Trend]:
         if grown is not None and grown > 0 and last.available_bytes is not None:
             left = round(last.available_bytes / grown, 2)
         whole = Span.over(span for row in (first, last) for span in row.spans.values())
-        names = ("mount", "samples", "first_percent", "last_percent", "per_sample_bytes", "samples_left")
-        yield Trend(
-            mount, len(rows), first.used_percent, last.used_percent, grown, left, spans=dict.fromkeys(names, whole)
-        )
+        spans = dict.fromkeys(("samples", "per_sample_bytes", "samples_left"), whole)
+        spans["mount"] = last.spans["mount"]
+        spans["first_percent"], spans["last_percent"] = first.spans["used_percent"], last.spans["used_percent"]
+        yield Trend(mount, len(rows), first.used_percent, last.used_percent, grown, left, spans=spans)

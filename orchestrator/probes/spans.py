@@ -73,10 +73,8 @@ class Piece(NamedTuple):
         return Span(self.start + start, self.start + end)
 
     def strip(self) -> Piece:
-        """Without blanks at both ends, nor the mark that Windows writes in front of a text."""
-        begun = self.text.lstrip().removeprefix("\ufeff").lstrip()
-        stripped = begun.rstrip()
-        lead = len(self.text) - len(begun)
+        stripped = self.text.strip()
+        lead = len(self.text) - len(self.text.lstrip())
         return Piece(stripped, self.start + (lead if stripped else 0))
 
     def split(self, separator: str) -> list[Piece]:
@@ -97,9 +95,10 @@ def lines_of(text: str) -> list[Piece]:
 
 
 def said_lines(text: str) -> list[Piece]:
-    """Those of them that are not blank."""
-    pieces, start = [], 0
-    for line in text.split("\n"):
+    """Those of them that are not blank, without the mark that Windows writes in front of a text."""
+    start = int(text.startswith("\ufeff"))
+    pieces = []
+    for line in text[start:].split("\n"):
         if line and not line.isspace():
             pieces.append(Piece(line.rstrip("\r"), start))
         start += len(line) + 1
