@@ -42,7 +42,7 @@ Answer = TypeVar("Answer")
 
 
 class ObjectStore:
-    def __init__(self, where: Where, *, read_limit_s: float = READ_LIMIT_S) -> None:
+    def __init__(self, where: Where) -> None:
         try:
             import boto3  # noqa: F401 - only whether it is there
         except ImportError as error:
@@ -50,7 +50,6 @@ class ObjectStore:
                 "publishing to an object store needs boto3", way_out="pip install 'orch-train[s3]'"
             ) from error
         self._where = where
-        self._read_limit_s = read_limit_s
         self._made: Any = None
         self._given_up = threading.Event()
 
@@ -90,7 +89,7 @@ class ObjectStore:
                 "s3",
                 config=Config(
                     connect_timeout=CONNECT_LIMIT_S,
-                    read_timeout=self._read_limit_s,
+                    read_timeout=READ_LIMIT_S,
                     retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
                     # Stores that are not Amazon's know no trailing checksums; we read everything back ourselves.
                     request_checksum_calculation="when_required",
@@ -308,6 +307,9 @@ class _Stoppable:
 
     def tell(self) -> int:
         return int(self._stream.tell())
+
+    def close(self) -> None:
+        """Whoever opened it closes it."""
 
 
 def _is_hash(name: str) -> bool:
