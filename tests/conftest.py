@@ -24,6 +24,7 @@ from hypothesis import settings  # noqa: E402
 # What orch remembers between two commands is the person's: the suite, and all that it starts, has a place of its own.
 if "ORCH_TEST_CACHE" not in os.environ:
     os.environ["ORCH_TEST_CACHE"] = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="orch-test-cache-")
+    os.environ["XDG_DATA_HOME"] = os.environ["XDG_CACHE_HOME"] + "/data"
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 # Who starts the suite in the background may have ignored SIGINT for it, and every child would inherit that.

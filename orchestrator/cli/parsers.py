@@ -21,6 +21,11 @@ exit codes: 0 done, 1 nothing found (logs --traceback) or different (diff),
 READ_KINDS = ("smi-csv", "log", "import", "pip", "smi-apps", "smi-xml", "nvml", "ssh", "pct", "disk", "inventory")
 
 
+# ledger/run_query.py has them; named here, too, for the same reason.
+OUTCOMES = ("running", "well", "stopped", "failed", "unknown")
+SORTS = ("started", "rate", "took", "step", "acceptance")
+
+
 def build_parser() -> argparse.ArgumentParser:
     common = Parser(add_help=False)
     common.add_argument("-i", "--inventory", metavar="FILE", default=argparse.SUPPRESS, help="inventory file")
@@ -111,12 +116,19 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     runs.add_argument(
         "words",
         nargs="*",
-        metavar="TARGET | show RUN | mark RUN good|bad",
-        help="targets; or `show` and a run id, its beginning, or `last`; or `mark`, a run, and what it was",
+        metavar="TARGET | show RUN | mark RUN good|bad | note RUN TEXT",
+        help="targets; or `show` and a run id, its beginning, or `last`; or `mark`, a run, and what it was; or `note`",
     )
     runs.add_argument("--note", metavar="TEXT", help="with mark: why")
     target(runs)
-    runs.add_argument("-n", "--last", type=count, metavar="N", help="only the newest N (default: 20)")
+    runs.add_argument("-n", "--last", type=count, metavar="N", help="at most N (default: 20)")
+    runs.add_argument("--payload", metavar="NAME", help="only runs of this payload")
+    runs.add_argument("--outcome", action="append", default=[], choices=OUTCOMES, help="only these, repeatable")
+    runs.add_argument("--since", metavar="AGE|DATE", help="only runs started since: 7d, 36h, 2026-11-20")
+    runs.add_argument("--good", action="store_true", help="only those that a run may be compared with")
+    runs.add_argument("--sort", choices=SORTS, default="started", help="the newest, or the largest, first")
+    runs.add_argument("--sync", action="store_true", help="read every run anew and mend this machine's index of them")
+    runs.add_argument("--gone", action="store_true", help="those that only the index knows: no longer on the target")
     as_json(runs)
 
     read = command("read", "read one captured output as status would: its values, and where each stands")

@@ -1,19 +1,22 @@
-"""orch runs: which runs there were; `show ID`: all of one; `mark ID good|bad`: what somebody thinks of it."""
+"""orch runs: which runs there were; `show ID`: all of one; `mark ID good|bad`, `note ID TEXT`: what somebody says."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import time
 from dataclasses import asdict
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output, terminal_width
-from orchestrator.errors import UsageError
+from orchestrator.errors import OrchError, UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_one_target, select_targets
-from orchestrator.operations.runs import list_runs, mark_run, show_run
+from orchestrator.ledger.run_query import RunQuery, parse_since
+from orchestrator.operations.ledger import list_runs
+from orchestrator.operations.runs import mark_run, note_run, show_run
 from orchestrator.reports.run_detail import render_run, run_record
 from orchestrator.reports.runs import RunsReport, render_runs, runs_record
 
@@ -28,25 +31,58 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if len(words) != 3 or words[2] not in ("good", "bad"):
             raise UsageError("`orch runs mark` takes one run, and good or bad", way_out="orch runs mark last good")
         return _mark(arguments, words[1], words[2], output)
+    if words[:1] == ["note"]:
+        if len(words) < 3:
+            raise UsageError(
+                "`orch runs note` takes one run, and what there is to say", way_out="orch runs note last TEXT"
+            )
+        return _note(arguments, words[1], " ".join(words[2:]), output)
     if arguments.note is not None:
         raise UsageError("--note goes with `orch runs mark`", way_out="orch runs mark last good --note TEXT")
-    if arguments.target is not None:
-        words = [*words, arguments.target]
+    return _list(arguments, [*words, arguments.target] if arguments.target is not None else words, output)
+
+
+def _list(arguments: argparse.Namespace, words: list[str], output: Output) -> int:
     targets = select_targets(load_inventory(arguments.inventory), words)
+    query = RunQuery(
+        last=arguments.last,
+        payload=arguments.payload,
+        outcomes=tuple(arguments.outcome),
+        since_s=None if arguments.since is None else parse_since(arguments.since, time.time()),
+        good=arguments.good,
+        sort=arguments.sort,
+    )
     seen: list[RunsReport] = []
 
-    async def work(target: Target) -> RunsReport:
-        return await list_runs(target, last=arguments.last, trace=output.trace)
+    async def work(target: Target) -> tuple[RunsReport, OrchError | None]:
+        return await list_runs(target, query, sync=arguments.sync, gone=arguments.gone, trace=output.trace)
 
-    def show(report: RunsReport) -> int:
+    def show(answer: tuple[RunsReport, OrchError | None]) -> int:
+        report, error = answer
         seen.append(report)
+        for note in report.notes:
+            output.note(f"note: {note}")
         output.result(json.dumps(runs_record(report)) if arguments.json else render_runs(report, terminal_width()))
-        return 0
+        if error is None:
+            return 0
+        output.error(error)
+        return error.exit_code
 
     code = for_each(targets, work, show, output)
     if seen and not arguments.json:
         output.next_step("orch runs show last" if any(report.runs for report in seen) else "orch launch")
     return code
+
+
+def _note(arguments: argparse.Namespace, wanted: str, text: str, output: Output) -> int:
+    target = select_one_target(load_inventory(arguments.inventory), arguments.target)
+    run_id, note = asyncio.run(note_run(target, wanted, text, trace=output.trace))
+    if arguments.json:
+        output.result(json.dumps({"schema": "orch.note/1", "target": target.name, "run_id": run_id, **asdict(note)}))
+        return 0
+    output.result(f"noted of run {run_id} on {target.label}")
+    output.next_step(f"orch runs show {run_id}")
+    return 0
 
 
 def _mark(arguments: argparse.Namespace, wanted: str, verdict: str, output: Output) -> int:

@@ -167,6 +167,7 @@ def inherited(record: LabRecord, extra: Mapping[str, str] | None) -> dict[str, s
         "ORCH_LAB_RECORD": str(record.file),
         "XDG_RUNTIME_DIR": f"{record.folder}/run",
         "XDG_STATE_HOME": f"{record.folder}/state",
+        "XDG_DATA_HOME": f"{record.folder}/data",
     }
     return environment | dict(extra or {})
 

@@ -9,7 +9,8 @@ from orchestrator.ledger.fingerprint import parse_fingerprint
 from orchestrator.ledger.runs import shape_of
 from orchestrator.ledger.runspec import CACHE_VARIABLES, cache_folders
 from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, parse_snapshots
-from orchestrator.operations.runs import ask_good_runs, read_json
+from orchestrator.operations.ledger import ask_good_runs
+from orchestrator.operations.runs import read_json
 from orchestrator.operations.session import agent_session
 from orchestrator.probes.cache_census import parse_census
 from orchestrator.reports.cache import CacheReport, LastGood, SnapshotsReport

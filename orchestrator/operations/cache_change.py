@@ -19,7 +19,7 @@ from orchestrator.ledger.snapshots import (
 )
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.identity import ask_identity
-from orchestrator.operations.runs import ask_good_runs
+from orchestrator.operations.ledger import ask_good_runs
 from orchestrator.operations.seeding import COPY_LIMIT_S, make_seed, plan_seed, require_fit, said
 from orchestrator.operations.session import agent_and_config, agent_session, take_lease, who_asks
 from orchestrator.reports.cache import ClearedReport, SavedReport, SeededReport, VerifyReport

@@ -24,7 +24,8 @@ from orchestrator.inventory.model import Target
 from orchestrator.ledger.fingerprint import identity_hash
 from orchestrator.ledger.runs import RunSummary, Shape, choose_run, last_good, shape_of
 from orchestrator.operations.identity import ask_identity
-from orchestrator.operations.runs import all_runs, least_per_s, read_json
+from orchestrator.operations.ledger import all_runs, least_per_s
+from orchestrator.operations.runs import read_json
 from orchestrator.operations.session import agent_and_config, require_payload
 from orchestrator.reports.diff import DiffReport, Side
 from orchestrator.transport.tracing import Trace

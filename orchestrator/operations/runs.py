@@ -1,4 +1,4 @@
-"""The runs of a target, and one run's whole record. Nothing is changed."""
+"""One run's whole record, and what people say of it."""
 
 from __future__ import annotations
 
@@ -14,46 +14,13 @@ from orchestrator.inventory.model import Target
 from orchestrator.ledger.fingerprint import parse_fingerprint
 from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import parse_run_record
-from orchestrator.ledger.runs import Good, Mark, RunSummary, choose_run, good_runs, parse_mark, parse_runs, shape_of
+from orchestrator.ledger.remarks import Note, parse_notes
+from orchestrator.ledger.runs import Mark, choose_run, parse_mark, parse_runs
 from orchestrator.operations.session import agent_session, who_asks
 from orchestrator.probes.values import as_mapping
 from orchestrator.reports.run_detail import RunDetail
-from orchestrator.reports.runs import RunsReport
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
-
-SHOWN = 20
-MAX_RUNS = 500
-"""Among so many, the newest, the last good one is looked for."""
-TAIL_BYTES = 1024
-"""Of each log then: enough for the last rates that it printed."""
-
-
-async def list_runs(target: Target, *, last: int | None = None, trace: Trace | None = None) -> RunsReport:
-    """last: how many, the newest. Raises what connecting raises."""
-    async with agent_session(target, trace) as session:
-        count = SHOWN if last is None else last
-        reply = await session.request("runs_overview", base=target.base, last=count, timeout_s=60.0)
-    runs = parse_runs(reply.header, reply.body)
-    return RunsReport(target.name, target.label, reply.header["total"], tuple(reversed(runs)))
-
-
-async def all_runs(session: AgentSession, target: Target) -> tuple[RunSummary, ...]:
-    """Oldest first."""
-    reply = await session.request(
-        "runs_overview", base=target.base, last=MAX_RUNS, tail_bytes=TAIL_BYTES, timeout_s=60.0
-    )
-    return parse_runs(reply.header, reply.body)
-
-
-async def ask_good_runs(session: AgentSession, target: Target) -> tuple[Good, ...]:
-    """Of what is launched there now; the first is the last good one."""
-    return good_runs(await all_runs(session, target), shape_of(target), least_per_s=least_per_s(target))
-
-
-def least_per_s(target: Target) -> float | None:
-    """What the inventory expects at least, in tokens."""
-    return target.payload.expected.tokens_per_s_min if target.payload else None
 
 
 async def show_run(target: Target, wanted: str, *, trace: Trace | None = None) -> RunDetail:
@@ -97,6 +64,21 @@ async def mark_run(
     mark = parse_mark(reply.header)
     assert mark is not None
     return run_id, mark
+
+
+async def note_run(target: Target, wanted: str, text: str, *, trace: Trace | None = None) -> tuple[str, Note]:
+    """(run id, the note). wanted: as for show_run. Raises UsageError naming what there is."""
+    async with agent_session(target, trace) as session:
+        state = (await session.request("run_facts", base=target.base)).header
+        run_id = choose_run(state["runs"], wanted)
+        try:
+            reply = await session.request("note_run", base=target.base, run_id=run_id, text=text, who=who_asks())
+        except AgentOpError as error:
+            if error.kind != "bad_request":
+                raise
+            raise UsageError(error.what, way_out="orch runs note last TEXT") from error
+    (note,) = parse_notes({"notes": [reply.header]})
+    return run_id, note
 
 
 async def read_json(session: AgentSession, path: str) -> Mapping[str, Any] | None:

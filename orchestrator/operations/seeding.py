@@ -17,7 +17,7 @@ from orchestrator.ledger.runs import Good
 from orchestrator.ledger.snapshots import LAST_GOOD, Seed, Snapshots, choose_seed, parse_snapshots
 from orchestrator.operations.cache import folders_of
 from orchestrator.operations.identity import ask_identity
-from orchestrator.operations.runs import ask_good_runs
+from orchestrator.operations.ledger import ask_good_runs
 from orchestrator.operations.session import who_asks
 from orchestrator.reports.cache import SeededReport
 

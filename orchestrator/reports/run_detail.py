@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.ledger.fingerprint import Fingerprint, Gpu, identity_hash
 from orchestrator.ledger.journal import JournalEntry, detail_text, utc_text
 from orchestrator.ledger.records import RunRecord
+from orchestrator.ledger.remarks import KeptFinding
 from orchestrator.ledger.run_environment import short_environment
 from orchestrator.ledger.runs import RunSummary
 from orchestrator.probes.text import one_line
@@ -17,6 +18,7 @@ from orchestrator.reports.runs import step_text
 from orchestrator.reports.status import result_lines
 from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
 from orchestrator.reports.training import rate_of
+from orchestrator.reports.trend import sparkline
 
 SCHEMA = "orch.run/1"
 TELLING = ("torch", "triton", "transformers", "flash-attn", "flashinfer-python", "sglang", "vllm", "numpy", "datasets")
@@ -66,6 +68,7 @@ def _groups(detail: RunDetail) -> Iterator[tuple[str, Rows]]:
     identity = identity_hash(detail.fingerprint_record or {})
     yield "run", [*_run_rows(detail), *([("identity", identity)] if identity else [])]
     yield "result", [("", line) for line in result_lines(detail.run.result)]
+    yield "found", [(one.severity, _finding_text(one)) for one in detail.summary.findings]
     yield "code", _code_rows(detail, found)
     yield "software", _software_rows(detail.run, found)
     if found is not None:
@@ -86,6 +89,7 @@ def _run_rows(detail: RunDetail) -> Rows:
         by = f" by {summary.mark.by}" if summary.mark.by else ""
         note = f": {summary.mark.note}" if summary.mark.note else ""
         rows.append(("marked", f"{summary.mark.verdict}{by} at {utc_text(summary.mark.at_s)}{note}"))
+    rows += [("note", f"{note.text} ({note.by or 'somebody'}, {utc_text(note.at_s)})") for note in summary.notes]
     rows += [("because", text) for text in run.state.evidence[1:]]
     if run.settings:
         rows.append(("settings", " ".join(f"{name}={value}" for name, value in run.settings.items())))
@@ -96,6 +100,10 @@ def _run_rows(detail: RunDetail) -> Rows:
         said.append(rate_of(summary.throughput.rate))
     if said:
         rows.append(("last step", ", ".join(said)))
+    long_rate = summary.throughput.long_rate if summary.throughput else None
+    if long_rate is not None:
+        trend = f" {sparkline(summary.trend, 32)}" if len(summary.trend) > 1 else ""
+        rows.append(("speed", rate_of(long_rate) + trend))
     names = [checkpoint.name + ("" if checkpoint.complete else " (incomplete)") for checkpoint in run.checkpoints]
     rows.append(("checkpoints", ", ".join(names) or DASH))
     rows.append(("log", bytes_text(run.log_size_bytes)))
@@ -107,6 +115,12 @@ def _run_rows(detail: RunDetail) -> Rows:
         rows.append(("used", ", ".join(spent)))
     rows.append(("folder", run.folder))
     return rows
+
+
+def _finding_text(one: KeptFinding) -> str:
+    until = "" if one.gone_at is None else f", until {utc_text(one.gone_at)}"
+    evidence = f": {'; '.join(one.evidence)}" if one.evidence else ""
+    return f"{one.id}: {one.title}{evidence} (since {utc_text(one.first_at)}{until})"
 
 
 def _code_rows(detail: RunDetail, found: Fingerprint | None) -> Rows:

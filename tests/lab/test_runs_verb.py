@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.lab.real import RealLab
 from orchestrator.lab.surface import Lab
 from tests.lab.place import Place, said
 
@@ -37,7 +38,7 @@ def test_runs_are_listed_and_shown_whole(place: Place) -> None:
     assert (good["step"], good["throughput"]["rate"]["per_s"], failed["step"]) == (3, 12500.0, 1)
     assert good["release"] == failed["release"] and len(good["release"]) == 64
     text = place.ok("runs", "-n", "1")
-    assert failed["run_id"] in text and good["run_id"] not in text and "1 older: orch runs -n 2" in text
+    assert failed["run_id"] in text and good["run_id"] not in text and "1 more: orch runs -n 2" in text
 
     shown = place.ok("runs", "show", good["run_id"][:-2])
     assert shown.startswith(f"{good['run_id']} on ") and "ended well, after" in shown
@@ -59,3 +60,39 @@ def test_what_is_not_one_run_is_refused_with_what_there_is(place: Place) -> None
     done = place.orch("runs", "show", "1999")
     assert done.returncode == 2 and run_id in said(done)
     assert place.orch("runs", "show").returncode == 2
+
+
+@pytest.fixture
+def real_place(real_lab: RealLab, tmp_path: Path) -> Iterator[Place]:
+    place = Place(real_lab, tmp_path, f"o{next(numbers)}")
+    yield place
+    place.clean()
+
+
+@pytest.mark.real_lab
+def test_what_was_seen_is_shown_when_the_target_cannot_be_asked(real_place: Place) -> None:
+    place = real_place
+    place.ok("deploy")
+    for rate in ("first", "second"):
+        place.ok("launch", "--wait", "end", "--set", f"name={rate}")
+    listed = json.loads(place.ok("runs", "--json"))
+    newer, older = (run["run_id"] for run in listed["runs"])
+    assert listed["last_good"] == newer and listed["runs"][0]["shape"]["payload"] == "foreign"
+    assert place.ok("runs", "mark", older, "good", "--note", "warm") and place.ok("runs", "note", older, "the", "best")
+    assert "marked good, last good" in place.ok("runs", "--good", "--sort", "took")
+    assert "the best" in place.ok("runs", "show", older)
+    assert newer not in place.ok("runs", "--outcome", "failed") and newer in place.ok("runs", "--since", "1h")
+
+    place.lab.stop_container()
+    try:
+        done = place.orch("runs", "-n", "1")
+    finally:
+        place.lab.start_container()
+    assert done.returncode == 7 and newer in done.stdout.decode() and "from this machine's index" in said(done)
+    place.inside("mv", f"{place.base}/runs/{newer}", f"{place.base}/away")
+    assert "1 more are only in this machine's index" in place.ok("runs") and newer in place.ok("runs", "--gone")
+    text = place.ok("runs", "--sync")
+    assert "1 runs are in the index; 1 were read" in text and newer not in text
+    (Path(place.lab.record.folder) / "data" / "orch" / "runs.sqlite3").write_bytes(b"SQLite format 3\0" + b"x" * 200)
+    done = place.orch("runs")
+    assert done.returncode == 0 and "was damaged" in done.stderr.decode() and older in done.stdout.decode()

@@ -11,8 +11,9 @@ from orchestrator.cli import launch_command
 from orchestrator.cli.logs_command import terminal_sink
 from orchestrator.cli.main import main
 from orchestrator.cli.output import Output
-from orchestrator.cli.parsers import READ_KINDS, build_parser
+from orchestrator.cli.parsers import OUTCOMES, READ_KINDS, SORTS, build_parser
 from orchestrator.errors import OrchError
+from orchestrator.ledger import run_query
 from orchestrator.operations.readers import READERS
 
 
@@ -41,6 +42,10 @@ def test_numbers_that_mean_something() -> None:
 
 def test_help_names_each_kind_of_output_that_can_be_read() -> None:
     assert tuple(READERS) == READ_KINDS
+
+
+def test_help_names_each_outcome_and_order_of_runs() -> None:
+    assert (OUTCOMES, SORTS) == (run_query.OUTCOMES, run_query.SORTS)
 
 
 def test_a_terminal_sees_the_last_line_that_has_no_end(capsys: pytest.CaptureFixture[str]) -> None:

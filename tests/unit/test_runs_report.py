@@ -74,7 +74,7 @@ def test_a_line_a_run() -> None:
     assert line.split("  ")[1:] and IDS[0] in line and "2026-11-30 00:53:20" in line and "1 h 2 min" in line
     for part in ("ended well", "700/700", "20.5 Ktok/s", "a" * 12 + "  ", "b" * 10 + "+1"):
         assert part in line
-    assert older.strip() == "2 older: orch runs -n 3"
+    assert older.strip() == "2 more: orch runs -n 3"
 
 
 def test_a_narrow_terminal_gets_the_columns_that_fit_and_is_told() -> None:
