@@ -37,7 +37,7 @@ from orchestrator.operations.beside import compared, good_before, look_at_good, 
 from orchestrator.operations.environment_check import CheckRequest, look_at_environment
 from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.kernel_log import kernel_text
-from orchestrator.operations.ledger import all_runs, least_per_s
+from orchestrator.operations.ledger import all_runs
 from orchestrator.operations.reset_look import look
 from orchestrator.operations.runs import read_json
 from orchestrator.operations.session import Sessions, all_sessions, who_asks

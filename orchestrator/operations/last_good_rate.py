@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.runs import last_good, shape_of, tokens_per_s
-from orchestrator.operations.runs import all_runs, least_per_s
+from orchestrator.operations.ledger import all_runs, least_per_s
 from orchestrator.operations.session import agent_session
 from orchestrator.transport.tracing import Trace
 
