@@ -46,6 +46,25 @@ def shown(place, **params):
     return place.call(cache_census.cache_show, folders=place.folders, **params)
 
 
+def test_a_cache_that_an_h200_made_is_counted_as_it_was_there(place):
+    """Names and sizes as torch 2.11 and triton 3.6 wrote them; of each graph the words that name its device."""
+    rows = json.loads((Path(__file__).parents[1] / "data" / "cache" / "h200-torch-2.11.json").read_text())
+    place.folders = {kind: str(place.base / "caches" / "live" / kind) for kind in ("inductor", "triton", "extensions")}
+    for path, _, said in rows:
+        write(place.base / "caches" / "live" / path, b"    with torch.cuda.%s:\n" % said.encode() if said else b"")
+    told = shown(place)
+    # Three lengths, forward and backward.
+    assert told["devices"] == {"graphs": {"cuda:0": 6}, "unknown": 0, "complete": True}
+    counts = {kind: (about["entries"], about["files"]) for kind, about in told["kinds"].items()}
+    assert counts == {
+        "code": (None, 23),
+        "aotautograd": (3, 3),
+        "fxgraph": (6, 6),
+        "triton": (11, 71),
+        "cubin": (10, 10),
+    }
+
+
 def test_kinds_and_devices(warm):
     told = shown(warm)
     counts = {kind: (about["entries"], about["files"]) for kind, about in told["kinds"].items()}
