@@ -154,6 +154,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
         metavar="RUN",
         help="run id, its beginning, or `last` (default: the live or last one)",
     )
+    doctor.add_argument("--setup", action="store_true", help="is a new target fit: a row for each thing a launch needs")
     target(doctor)
     as_json(doctor)
 

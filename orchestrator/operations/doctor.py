@@ -98,7 +98,7 @@ async def doctor(
             diagnosis = diagnose(case)
             await _keep(sessions.target, target, case, diagnosis)
     except (UnreachableError, HostKeyError, AuthError, ContainerError, OutcomeUnknownError) as error:
-        case = Case(target=target.name, label=target.label, payload=target.payload, named=named, link=_link(error))
+        case = Case(target=target.name, label=target.label, payload=target.payload, named=named, link=link_of(error))
         diagnosis = diagnose(case)
     return DoctorReport(
         target=target.name,
@@ -122,7 +122,7 @@ async def _keep(session: AgentSession, target: Target, case: Case, diagnosis: Di
         await session.request("keep_findings", base=target.base, run_id=case.run.run_id, who=who_asks(), findings=found)
 
 
-def _link(error: OrchError) -> LinkTrouble:
+def link_of(error: OrchError) -> LinkTrouble:
     part = PCT if isinstance(error, ContainerError) else "ssh"
     return LinkTrouble(part, error.what, error.evidence, error.way_out)
 
@@ -201,12 +201,12 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
             memory_total_bytes=as_int(memory.get("total_bytes")),
             memory_available_bytes=as_int(memory.get("available_bytes")),
         ),
-        clock_offset_s=_offset_s(now_s, before_s, after_s),
+        clock_offset_s=offset_s(now_s, before_s, after_s),
         not_looked=tuple(gathering.missed),
     )
 
 
-def _offset_s(theirs_s: float | None, before_s: float, after_s: float) -> float | None:
+def offset_s(theirs_s: float | None, before_s: float, after_s: float) -> float | None:
     """0: as far as an answer that takes its time can tell."""
     if theirs_s is None:
         return None
