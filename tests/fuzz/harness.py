@@ -137,7 +137,8 @@ def says(value: Any, text: str) -> bool:
         numbers = [*_numbers(text), *_numbers(re.sub(r"[^!-~]+", "", plain_text(text)))]
         numbers += [1 / number for number in numbers if number]  # s/it and it/s
         return any(_same(abs(value), number * factor) for number in numbers for factor in _FACTORS)
-    return _bare(str(value).removeprefix("git+")) in _bare(text)  # pip's JSON says elsewhere of what kind a URL is
+    words = str(value).removeprefix("git+")  # pip's JSON says elsewhere of what kind a URL is
+    return _bare(words) in _bare(text) or "".join(words.split()) in "".join(text.split())
 
 
 def _same(one: float, other: float) -> bool:
