@@ -17,7 +17,7 @@ from orchestrator.errors import DeadlineError, OutcomeUnknownError, UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord
 from orchestrator.probes.training import RunPhase
-from orchestrator.reports.status import StatusReport
+from orchestrator.reports.status import BesideGood, StatusReport
 
 if TYPE_CHECKING:  # a status of no run imports none of it
     from orchestrator.diagnosis.case import Beside
@@ -40,10 +40,14 @@ async def judged_once(session: AgentSession, target: Target, report: StatusRepor
     if beside is None:
         return report
     from orchestrator.diagnosis.rising import MOMENTARY
-    from orchestrator.reports.findings import findings_of
+    from orchestrator.reports.findings import beside_good, findings_of
 
     found = findings_of(report, target, beside, log_tail)
-    return replace(report, findings=tuple(one for one in found if one.id not in MOMENTARY))
+    return replace(
+        report,
+        findings=tuple(one for one in found if one.id not in MOMENTARY),
+        beside_good=beside_good(report, target, beside, log_tail),
+    )
 
 
 async def _ask(session: AgentSession, target: Target, run: RunRecord) -> Beside | None:
@@ -68,16 +72,17 @@ class Judge:
         self._asked_s = self._judged_s = float("-inf")
         self._run_id: str | None = None
         self._found: tuple[Finding, ...] | None = None
+        self._band: BesideGood | None = None
         self._rising: Rising | None = None
         self.asking: asyncio.Task[None] | None = None
 
     def judged(self, report: StatusReport, log: bytes, session: AgentSession | None) -> StatusReport:
         run = report.run
         if run is None or run.state.phase not in GOES_ON:
-            self._run_id, self._found, self._beside = None, None, None
+            self._run_id, self._found, self._beside, self._band = None, None, None, None
             return report
         if run.run_id != self._run_id:
-            self._run_id, self._found, self._beside, self._rising = run.run_id, None, None, None
+            self._run_id, self._found, self._beside, self._rising, self._band = run.run_id, None, None, None, None
             self._asked_s = self._judged_s = float("-inf")
         now_s = self._clock()
         free = self.asking is None or self.asking.done()
@@ -87,12 +92,13 @@ class Judge:
         if self._beside is not None and now_s - self._judged_s >= JUDGED_EVERY_S:
             self._judged_s = now_s
             self._found = self._shown(report, log, now_s)
-        return replace(report, findings=self._found)
+        return replace(report, findings=self._found, beside_good=self._band)
 
     def _shown(self, report: StatusReport, log: bytes, now_s: float) -> tuple[Finding, ...]:
         from orchestrator.diagnosis.rising import Rising
-        from orchestrator.reports.findings import findings_of
+        from orchestrator.reports.findings import beside_good, findings_of
 
+        self._band = beside_good(report, self._target, self._beside, log)
         if self._rising is None:
             self._rising = Rising()
         return self._rising.take(findings_of(report, self._target, self._beside, log), now_s)

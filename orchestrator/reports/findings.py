@@ -13,10 +13,13 @@ from orchestrator.diagnosis.diagnose import cheap_findings
 from orchestrator.diagnosis.finding import Finding
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord
+from orchestrator.ledger.runs import rate_of
 from orchestrator.probes.log_reading import LogReading, read_log
-from orchestrator.probes.pace import pace_of_log
+from orchestrator.probes.pace import LEAST_S, pace_of_log
+from orchestrator.probes.printed import Rate
+from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.training import RunPhase
-from orchestrator.reports.status import StatusReport
+from orchestrator.reports.status import BesideGood, StatusReport
 
 READ_BYTES = 32 * 1024
 """Of the log's end, for rates that are only printed."""
@@ -35,6 +38,28 @@ def findings_of(report: StatusReport, target: Target, beside: Beside | None, log
     if beside is not None and beside.run_id != run.run_id:
         beside = None
     return cheap_findings(_case(report, target, run, beside, log_tail))
+
+
+def beside_good(report: StatusReport, target: Target, beside: Beside | None, log_tail: bytes) -> BesideGood | None:
+    """Its rate beside the last good run's, both over minutes."""
+    run = report.run
+    if run is None or beside is None or beside.run_id != run.run_id or beside.good is None:
+        return None
+    case = _case(report, target, run, beside, log_tail)
+    good, here = beside.good, case.run
+    rate, told = None, Rate(good.tokens_per_s, TOKENS) if good.tokens_per_s is not None else None
+    if told is not None and here is not None and here.tokens_per_s is not None:
+        rate = Rate(here.tokens_per_s, TOKENS)
+    elif told is None and good.summary is not None and (told := rate_of(good.summary)) is not None and here is not None:
+        long = report.throughput.long_rate if report.throughput is not None else None
+        alike = long is not None and (long.counted, long.per_device) == (told.counted, told.per_device)
+        rate = long if alike and (here.trained_s or 0.0) >= LEAST_S else None
+    if told is None or told.per_s <= 0:
+        return None
+    percent = None if rate is None else 100 * rate.per_s / told.per_s
+    return BesideGood(
+        good.run_id, beside.good_why, told.per_s, rate.per_s if rate else None, told.counted, told.per_device, percent
+    )
 
 
 def _case(report: StatusReport, target: Target, run: RunRecord, beside: Beside | None, log_tail: bytes) -> Case:

@@ -13,12 +13,13 @@ from orchestrator.ledger.run_environment import RunEnvironment, short_environmen
 from orchestrator.ledger.runs import run_outcome
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
+from orchestrator.probes.printed import Rate
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import CompileProgress, RunPhase
 from orchestrator.reports.plain import plain_values
 from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
-from orchestrator.reports.training import STALE_S, compiled_text, progress_parts
+from orchestrator.reports.training import STALE_S, compiled_text, progress_parts, rate_of
 
 SCHEMA = "orch.status/2"
 SHOWN_LINES = 5
@@ -70,6 +71,25 @@ class Failure:
     remedy: str | None = None
 
 
+@dataclass(frozen=True)
+class BesideGood:
+    """The speed of a run that goes on beside that of the last good run of its shape."""
+
+    run_id: str
+    """The good run."""
+    why: str
+    """Why it is one: `ended well`, `marked good by ...`."""
+    good_per_s: float
+    per_s: float | None
+    """Of the run that goes on, measured the same way. Null: it has not trained for long enough, since windows of 20 s
+    were seen to vary 1.8 times on a healthy run."""
+    counted: str
+    """What is counted: `tok`, `samples` or `it`."""
+    per_device: bool
+    percent: float | None
+    """`per_s` of `good_per_s`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StatusReport:
     """One target as it stood when it was last asked. Times are Unix times by the target's own clock."""
@@ -95,6 +115,8 @@ class StatusReport:
     """Who was asked: `nvml`, or `nvidia-smi` where there is no NVML library."""
     rate_warning: str | None = None
     """The rate is outside of what the inventory expects of the payload."""
+    beside_good: BesideGood | None = None
+    """Null: no run goes on, there is no good run to compare it with, or its rate was not to be had in time."""
     gpu_warnings: tuple[str, ...] = ()
     """What is wrong with one of them, or around them, in sentences."""
     gpu_kernel_log: tuple[str, ...] | None = None
@@ -227,11 +249,22 @@ def progress_of(report: StatusReport) -> list[str]:
     if run is None:
         return []
     over = run.state.phase not in (RunPhase.RUNNING, RunPhase.STARTING)
-    parts = progress_parts(run.status, report.throughput, report.compiling, over=over)
+    beside = beside_text(report.beside_good)
+    parts = progress_parts(run.status, report.throughput, report.compiling, over=over, beside=beside)
     if not over and run.status and run.status.updated_at and report.now_s:
         age_s = report.now_s - run.status.updated_at
         parts += [f"said {duration_text(age_s)} ago"] if age_s > STALE_S else []
     return parts
+
+
+def beside_text(beside: BesideGood | None) -> str:
+    """`60 % of the last good run's 21.5`, in the unit of the rate that it stands behind; "" while it is not known."""
+    if beside is None or beside.percent is None:
+        return ""
+    good = rate_of(Rate(beside.good_per_s, beside.counted, beside.per_device))
+    here = rate_of(Rate(beside.per_s or 0.0, beside.counted, beside.per_device))
+    number, _, unit = good.partition(" ")
+    return f"{beside.percent:.0f} % of the last good run's {number if here.endswith(unit) else good}"
 
 
 def _training_rows(report: StatusReport) -> list[tuple[str, str]]:

@@ -20,9 +20,14 @@ SAME = 0.02
 
 
 def progress_parts(
-    status: TrainingStatus | None, said: Throughput | None, compiling: CompileProgress | None, *, over: bool
+    status: TrainingStatus | None,
+    said: Throughput | None,
+    compiling: CompileProgress | None,
+    *,
+    over: bool,
+    beside: str = "",
 ) -> list[str]:
-    """over: the run has ended, so that nothing is to come any more."""
+    """over: the run has ended, so that nothing is to come any more. beside: what its rate is compared with."""
     if compiling is not None:
         return [compile_text(compiling)]
     parts = [status.phase] if status and status.phase else []
@@ -33,6 +38,7 @@ def progress_parts(
             parts.append(f"loss {loss_text(said.loss)}")
         if said.rate is not None and not over:
             parts += [rate_of(said.rate), *_long(said)]
+            parts[-1] += f" ({beside})" if beside else ""
         if said.eta_s is not None and not over and (status is None or status.phase in (None, "training")):
             parts.append(f"ETA {duration_text(said.eta_s)}")
         if said.source != STATUS and said.age_s is not None and said.age_s > STALE_S and not over:

@@ -78,6 +78,8 @@ def _cells(one: Watched) -> tuple[str, ...]:
         loss = loss_text(said.loss)
     if said is not None and not over:
         speed = DASH if said.rate is None else rate_of(said.rate)
+        if said.rate is not None and report.beside_good is not None and report.beside_good.percent is not None:
+            speed += f", {report.beside_good.percent:.0f} %"  # of the last good run's
         eta = duration_text(said.eta_s)
     return (one.target, _state(report), step, loss, speed, eta, _gpus(report.gpus))
 
