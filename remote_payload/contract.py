@@ -8,6 +8,7 @@ The run's folder (environment variable ORCH_RUN_DIR):
 
     run.json         orch        what to run: the run spec, written once, before the start
     fingerprint.json orch        what the run started from (release, packages, driver, limits), before the start
+    cache.json       orch        the compile caches before the start and after the end, and what they were made from
     run.log          wrapper     stdout and stderr of the training, appended
     wrapper.json     wrapper     who runs it: boot id, pids, start times
     exit.json        wrapper     how it ended, written once, by rename
@@ -40,6 +41,7 @@ RUN_ID_VARIABLE = "ORCH_RUN_ID"
 
 RUN_SPEC = "run.json"
 FINGERPRINT = "fingerprint.json"
+CACHE = "cache.json"
 RUN_LOG = "run.log"
 WRAPPER = "wrapper.json"
 EXIT = "exit.json"

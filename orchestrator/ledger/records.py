@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.ledger.cache_use import CacheUse, parse_cache_use
 from orchestrator.ledger.run_environment import KEY, RunEnvironment, parse_run_environment
 from orchestrator.probes.training import RunPhase, RunState, TrainingStatus, judge_run, parse_status
 from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs
@@ -55,6 +56,8 @@ class RunRecord:
     log_size_bytes: int | None
     log_written_at: float | None
     session: SessionFact | None
+    cache: CacheUse | None
+    """What it made of the compile cache."""
     broken: tuple[str, ...]
     """Paths of records that cannot be read."""
 
@@ -109,6 +112,7 @@ def parse_run_record(facts: Mapping[str, object]) -> RunRecord | None:
         log_size_bytes=as_int(log.get("size")),
         log_written_at=as_float(log.get("mtime")),
         session=_session(as_mapping(facts.get("session"))),
+        cache=parse_cache_use(run.get("cache")),
         broken=tuple(path for record in kept.values() if (path := as_str(record.get("broken")))),
     )
 

@@ -27,7 +27,9 @@ async def status(target: Target, *, trace: Trace | None = None) -> StatusReport:
         asked, facts, cache, _ = await asyncio.gather(
             session.request("gpus", smi=list(QUESTION), deadline_s=GPU_DEADLINE_S),  # first: it takes longest
             session.request("run_facts", base=target.base, log_tail_bytes=LOG_TAIL_BYTES, surroundings=True),
-            session.request("cache_stats", folders=cache_folders(target, target.payload), max_s=CACHE_S),
+            session.request(
+                "cache_stats", base=target.base, folders=cache_folders(target, target.payload), max_s=CACHE_S
+            ),
             asyncio.to_thread(_import_report),
         )
         from orchestrator.operations.kernel_log import kernel_text, trouble, with_kernel_log

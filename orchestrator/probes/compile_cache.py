@@ -27,6 +27,9 @@ class CacheFolder:
     """False: the counting was stopped, and there is more."""
     unreadable: int
     """Folders that could not be listed."""
+    new_files: int | None = None
+    """Made or written to since the run was launched, without lock files; None: not counted."""
+    new_graphs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,14 @@ class CompileCache:
     @property
     def entries(self) -> int | None:
         return _sum(folder.entries for folder in self._outermost())
+
+    @property
+    def new_files(self) -> int | None:
+        return _sum(folder.new_files for folder in self._outermost())
+
+    @property
+    def new_graphs(self) -> int | None:
+        return _sum(folder.new_graphs for folder in self._outermost())
 
     @property
     def newest_at(self) -> float | None:
@@ -88,6 +99,8 @@ def parse_cache_stats(answer: object) -> CompileCache | None:
                     newest_at=as_float(raw.get("newest_mtime")),
                     complete=as_bool(raw.get("complete")) is True,
                     unreadable=as_int(raw.get("unreadable")) or 0,
+                    new_files=as_int(raw.get("new_files")),
+                    new_graphs=as_int(raw.get("new_graphs")),
                 )
             )
     return CompileCache(tuple(found), as_float(as_mapping(answer).get("counted_at"))) if found else None

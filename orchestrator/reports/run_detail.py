@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.ledger.cache_use import seed_missed
 from orchestrator.ledger.fingerprint import Fingerprint, Gpu, identity_hash
 from orchestrator.ledger.journal import JournalEntry, detail_text, utc_text
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.remarks import KeptFinding
 from orchestrator.ledger.run_environment import short_environment
 from orchestrator.ledger.runs import RunSummary
+from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.text import one_line
 from orchestrator.reports.plain import plain_values
 from orchestrator.reports.runs import step_text
 from orchestrator.reports.status import result_lines
 from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
-from orchestrator.reports.training import rate_of
+from orchestrator.reports.training import compiled_text, rate_of
 from orchestrator.reports.trend import sparkline
 
 SCHEMA = "orch.run/1"
@@ -73,7 +75,8 @@ def _groups(detail: RunDetail) -> Iterator[tuple[str, Rows]]:
     yield "software", _software_rows(detail.run, found)
     if found is not None:
         yield "machine", _machine_rows(found)
-        yield "compile cache before the start", _cache_rows(found)
+        yield "compile cache before the start", _cache_rows(found.cache)
+        yield "compile cache at the end", _use_rows(detail.run)
         yield "variables", _variable_rows(found)
         yield "not known", list(found.unknown.items())
     yield "journal", [(utc_text(entry.at_s), _journal_text(entry)) for entry in detail.journal]
@@ -192,9 +195,26 @@ def _gpus_text(gpus: tuple[Gpu, ...] | None) -> str:
     return "; ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
 
 
-def _cache_rows(found: Fingerprint) -> Rows:
+def _use_rows(run: RunRecord) -> Rows:
+    use, compiled = run.cache, run.status.compiled if run.status is not None else None
+    if use is None:
+        return []
+    rows = _cache_rows(use.after)
+    if use.after is not None and use.after.new_files is not None:
+        graphs = "" if use.after.new_graphs is None else f", {use.after.new_graphs} of the graphs"
+        rows.append(("new since the start", f"{use.after.new_files} files{graphs}"))
+    if compiled:
+        rows.append(("compiled", compiled_text(compiled)))
+    if use.seeded_from is not None:
+        rows.append(("seeded from", use.seeded_from))
+        missed = seed_missed(use, compiled, None)
+        rows += [("", missed)] if missed else []
+    return rows
+
+
+def _cache_rows(cache: CompileCache | None) -> Rows:
     rows: Rows = []
-    for folder in found.cache.folders if found.cache else ():
+    for folder in cache.folders if cache else ():
         graphs = f", {folder.entries} graphs" if folder.entries is not None else ""
         least = "" if folder.complete else "at least "
         held = f"{least}{bytes_text(folder.bytes)}, {folder.files} files{graphs}" if folder.exists else "not there"

@@ -50,6 +50,9 @@ class CacheFact:
     """Counting takes a while, so it is done rarely: this long ago."""
     complete: bool = True
     """False: the counting was stopped; there is more."""
+    new_files: int | None = None
+    """Made or written to since the run that is shown was launched, and of a run that has ended until then."""
+    new_graphs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,8 @@ class StatusReport:
     """Absolute path of the live release."""
     disk_free_bytes: int | None = None
     cache: CacheFact | None = None
+    cache_warning: str | None = None
+    """The run began with a seeded cache and did not find all of it again."""
     gpus: tuple[GpuFact, ...] | None = None
     gpus_age_s: float | None = None
     """The driver said so this long before `now_s`."""
@@ -160,6 +165,8 @@ def render_status(report: StatusReport) -> str:
     rows += [("disk", f"{bytes_text(report.disk_free_bytes)} free")]
     if report.cache is not None:
         rows.append(("cache", cache_text(report.cache)))
+    if report.cache_warning is not None:
+        rows.append(("", report.cache_warning))
     if report.container is not None:
         rows.insert(0, ("container", container_text(report.container)))
     if report.failure is not None and (report.run is None or report.failure.run_id != report.run.run_id):
@@ -204,12 +211,13 @@ def container_text(container: ContainerFact) -> str:
 
 
 def cache_text(cache: CacheFact) -> str:
-    """`353.1 MB, 4120 compiled graphs`"""
+    """`353.1 MB, 4120 compiled graphs, 0 files new since the launch`"""
     if cache.bytes is None:
         return "empty"
     least = "" if cache.complete else "at least "
     graphs = "" if cache.entries is None else f", {cache.entries} compiled graph{'' if cache.entries == 1 else 's'}"
-    return f"{least}{bytes_text(cache.bytes)}{graphs}"
+    new = "" if cache.new_files is None else f", {cache.new_files} files new since the launch"
+    return f"{least}{bytes_text(cache.bytes)}{graphs}{new}"
 
 
 def failure_text(failure: Failure, now_s: float | None) -> str:

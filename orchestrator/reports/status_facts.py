@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.cache_use import seed_missed
 from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import RunRecord, parse_run_record
 from orchestrator.probes.compile_cache import parse_cache_stats
@@ -77,7 +78,8 @@ def status_report(
         throughput=throughput,
         release=as_str(facts.get("release")),
         disk_free_bytes=as_int(facts.get("disk_free_bytes")),
-        cache=_cache(facts.get("cache"), now_s),
+        cache=_cache(facts.get("cache"), run, now_s),
+        cache_warning=_cache_warning(facts.get("cache"), run),
         gpus=gpu.gpus,
         gpus_age_s=gpu.age_s,
         gpu_error=gpu.error,
@@ -126,12 +128,26 @@ def _smi_answer(smi: Mapping[str, Any], age_s: float | None) -> GpuWord:
     return GpuWord(None, with_way_out(said), None, SMI)
 
 
-def _cache(stats: object, now_s: float | None) -> CacheFact | None:
+def _cache(stats: object, run: RunRecord | None, now_s: float | None) -> CacheFact | None:
     cache = parse_cache_stats(stats)
     if cache is None:
         return None
+    of_run = run.cache.after if run is not None and run.cache is not None and run.cache.after is not None else cache
     age_s = None if now_s is None or cache.counted_at is None else max(0.0, now_s - cache.counted_at)
-    return CacheFact(bytes=cache.bytes, entries=cache.entries, age_s=age_s, complete=cache.complete)
+    return CacheFact(
+        bytes=cache.bytes,
+        entries=cache.entries,
+        age_s=age_s,
+        complete=cache.complete,
+        new_files=of_run.new_files,
+        new_graphs=of_run.new_graphs,
+    )
+
+
+def _cache_warning(stats: object, run: RunRecord | None) -> str | None:
+    if run is None:
+        return None
+    return seed_missed(run.cache, run.status.compiled if run.status is not None else None, parse_cache_stats(stats))
 
 
 def _rate_warning(target: Target, run: RunRecord | None, said: Throughput | None) -> str | None:

@@ -266,7 +266,12 @@ def _rest(report: StatusReport, trend: Trend | None, width: int) -> Block:
     if report.cache is not None:
         entries = DASH if report.cache.entries is None else str(report.cache.entries)
         old = [] if report.cache.age_s is None else [f"counted {duration_text(report.cache.age_s)} ago"]
-        lines += _row("cache", [bytes_text(report.cache.bytes), f"{entries} graphs", *_growth(trend), *old], width)
+        new = [] if report.cache.new_files is None else [f"{report.cache.new_files} files new since the launch"]
+        lines += _row(
+            "cache", [bytes_text(report.cache.bytes), f"{entries} graphs", *new, *_growth(trend), *old], width
+        )
+    if report.cache_warning is not None:
+        lines += _row("", [report.cache_warning], width, Tone.WARN)
     lines += _row("disk", [f"{bytes_text(report.disk_free_bytes)} free"], width)
     if report.run is not None and report.run.last_checkpoint is not None:
         lines += _row("checkpoint", [report.run.last_checkpoint.name], width)

@@ -5,6 +5,7 @@ import os
 from orchestrator.agent.far import cache
 from orchestrator.agent.far.channel import Channel
 from orchestrator.probes.compile_cache import parse_cache_stats
+from tests.waiting import eventually
 
 
 def write(path, size=10, mtime=None):
@@ -83,3 +84,30 @@ def test_the_op_and_its_parser_agree(tmp_path):
     assert read is not None and read.complete and read.newest_at == 3000
     assert [folder.files for folder in read.folders] == [6, 4]
     assert (read.bytes, read.entries) == (358, 3), "a folder within the other is counted once"
+
+
+def test_what_is_new_is_told_by_the_time_that_nobody_can_set(tmp_path):
+    top = inductor(tmp_path / "inductor")
+    since = _after_all_of(top)
+    write(top / "fxgraph" / "cc" / "k4" / "entry", 10, mtime=1000)
+    write(top / "zz" / "code.py", 10, mtime=1000)
+    write(top / "locks" / "k4.lock", 0)
+    found = cache.measure({"TORCHINDUCTOR_CACHE_DIR": str(top)}, since=since)["TORCHINDUCTOR_CACHE_DIR"]
+    assert (found["new_files"], found["new_graphs"], found["files"]) == (2, 1, 9)
+    assert "new_files" not in measured(TORCHINDUCTOR_CACHE_DIR=top)["TORCHINDUCTOR_CACHE_DIR"]
+    both = {name: dict(found, path=path) for name, path in (("A", "/a"), ("B", "/b"), ("C", "/a/x"))}
+    counted = parse_cache_stats({"folders": both})
+    assert (counted.new_files, counted.new_graphs) == (4, 2)  # what lies within another is counted once
+
+
+def _after_all_of(top):
+    """A time after what is there and before what comes next: a file's time is that of the last tick of the clock."""
+    latest = max(os.lstat(path).st_ctime for path in top.rglob("*"))
+    probe = top.parent / "probe"
+
+    def ticked():
+        probe.write_bytes(b"")
+        return os.stat(probe).st_ctime > latest
+
+    eventually(ticked, "the clock goes on")
+    return os.stat(probe).st_ctime

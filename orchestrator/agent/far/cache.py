@@ -21,34 +21,53 @@ GRAPHS = "fxgraph"
 
 
 def cache_stats(params: Dict[str, Any], body: bytes, channel: Any) -> Dict[str, Any]:
-    """folders: {name: absolute path}, max_files, max_s (for all of them together).
-    {"folders": as `measure` tells, "counted_at"}."""
+    """folders: {name: absolute path}, max_files, max_s (for all of them together), base (or None: what is new since the
+    live or newest run there was launched is counted, too). {"folders": as `measure` tells, "counted_at"}."""
     max_files, max_s = int(params.get("max_files", MAX_FILES)), float(params.get("max_s", MAX_S))
-    return {"folders": measure(params["folders"], max_files, max_s, channel.check), "counted_at": time.time()}
+    since = _launched_at(params["base"]) if params.get("base") else None
+    return {"folders": measure(params["folders"], max_files, max_s, channel.check, since), "counted_at": time.time()}
+
+
+def _launched_at(base: str) -> float | None:
+    from . import live, records  # a watch says it by itself
+
+    run_id = records.latest_run(base, live.facts(base))
+    spec = records.read_record(records.run_folder(base, run_id), records.contract.RUN_SPEC) if run_id else None
+    at = (spec or {}).get("created_at")
+    return at if isinstance(at, (int, float)) else None
 
 
 def measure(
-    folders: Dict[str, str], max_files: int = MAX_FILES, max_s: float = MAX_S, check: Callable[[], None] = lambda: None
+    folders: Dict[str, str],
+    max_files: int = MAX_FILES,
+    max_s: float = MAX_S,
+    check: Callable[[], None] = lambda: None,
+    since: float | None = None,
 ) -> Dict[str, Dict[str, Any]]:
-    """Name -> {path, exists, bytes, files, entries, newest_mtime, complete, unreadable}.
+    """Name -> {path, exists, bytes, files, entries, newest_mtime, complete, unreadable}; with `since` (Unix time) also
+    {new_files, new_graphs}: made or written to since. By the time that nobody can set: what is seeded keeps its old
+    mtime. Lock files are not counted: a hit opens them anew, too.
 
     bytes: the files' lengths. entries: compiled graphs; None for a cache that holds no such thing. newest_mtime: of
     a file; None when there is none. complete: false when it was stopped early. unreadable: folders that could not
     be listed.
     """
-    counter = _Counter(max_files, time.monotonic() + max_s, check)
+    counter = _Counter(max_files, time.monotonic() + max_s, check, since)
     return {name: counter.folder(name, path) for name, path in folders.items()}
 
 
 class _Counter:
-    def __init__(self, max_files: int, until: float, check: Callable[[], None]) -> None:
+    def __init__(self, max_files: int, until: float, check: Callable[[], None], since: float | None) -> None:
         self._left = max_files
         self._until = until
         self._check = check
+        self._since = since
 
     def folder(self, name: str, path: str) -> Dict[str, Any]:
         found: Dict[str, Any] = {"path": path, "exists": os.path.isdir(path), "bytes": 0, "files": 0, "complete": True}
         found.update(entries=0 if "inductor" in name.lower() else None, newest_mtime=None, unreadable=0)
+        if self._since is not None:
+            found.update(new_files=0, new_graphs=0 if found["entries"] is not None else None)
         if not found["exists"]:
             return dict(found, bytes=None, files=None, entries=None)
         for size, mtime in self._files(path, found):
@@ -79,9 +98,14 @@ class _Counter:
                                 below = level + 1 if level or entry.path == graphs else 0
                                 if below:
                                     found["entries"] = (found["entries"] or 0) + (below == 3)
+                                if below == 3 and self._since is not None:
+                                    is_new = entry.stat(follow_symlinks=False).st_ctime >= self._since
+                                    found["new_graphs"] = (found["new_graphs"] or 0) + is_new
                                 waiting.append((entry.path, below))
                             elif not entry.is_symlink():
                                 seen = entry.stat(follow_symlinks=False)
+                                if self._since is not None and seen.st_ctime >= self._since:
+                                    found["new_files"] += not entry.name.endswith("lock")
                                 yield seen.st_size, seen.st_mtime
                         except OSError:
                             continue  # a training that compiles removes its temporary files

@@ -100,6 +100,7 @@ def recorded_run(base: str, run_id: Any, live_facts: Record, read: Reader = reco
         "status": read(folder, contract.STATUS),
         "result": read(folder, contract.RESULT),
         "runtime": read(folder, contract.RUNTIME),
+        "cache": read(folder, contract.CACHE),
         "wrapper_alive": process.is_alive(wrapper_identity),
         "training_alive": process.is_alive(training),
         "wrapper_pid": wrapper_identity["pid"] if wrapper_identity else None,

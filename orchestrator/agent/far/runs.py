@@ -32,9 +32,9 @@ def runs_overview(params: Record, body: bytes, channel: Any) -> Tuple[Record, by
     {now, booted_at, live, total, runs}, oldest first.
 
     Each run as in run_facts, with less of its spec, with `git`, `tree_hash` and `cache_before` of its fingerprint,
-    `mark`, `remarks`, `samples` of its rate, `stamp` of its files, and `log` {size, mtime, tail_bytes}. One that has
-    ended and is as it was when it had the known stamp is only {id, stamp, same}. The body is the logs' tails, one
-    behind the other.
+    `cache_after`, `mark`, `remarks`, `samples` of its rate, `stamp` of its files, and `log` {size, mtime, tail_bytes}.
+    One that has ended and is as it was when it had the known stamp is only {id, stamp, same}. The body is the logs'
+    tails, one behind the other.
     """
     base = records.base_folder(params)
     ids = records.run_ids(base)
@@ -79,7 +79,7 @@ def _told(base: str, run_id: Any, live_facts: Record, tail_bytes: int) -> Tuple[
         checkpoints=checkpoints(folder),
         **_brief(folder),
     )
-    return {name: value for name, value in run.items() if name != "runtime"}, tail
+    return {name: value for name, value in run.items() if name not in ("runtime", "cache")}, tail
 
 
 def _read_small(folder: str, name: str) -> Record | None:
@@ -116,7 +116,8 @@ def _brief(folder: str) -> Record:
     brief = records.read_record(folder, records.BRIEF)
     if brief is None or "broken" in brief:
         brief = brief_of(records.read_record(folder, contract.FINGERPRINT) or {})
-    return {name: brief.get(name) for name in ("git", "tree_hash", "cache_before")}
+    told = {name: brief.get(name) for name in ("git", "tree_hash", "cache_before")}
+    return dict(told, cache_after=(records.read_record(folder, contract.CACHE) or {}).get("after"))
 
 
 def brief_of(fingerprint: Record) -> Record:

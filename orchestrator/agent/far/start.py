@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Callable
 
-from . import fingerprint, journal, live, records, session
+from . import cache_run, fingerprint, journal, live, records, session
 from .errors import OpError
 from .install import install_library
 from .records import Record, contract
@@ -121,6 +121,7 @@ def _begin(base: str, folder: str, record: Record, observed: Record) -> str | No
     try:
         _make_folder(folder, record)
         fingerprint.write(folder, base, record, observed)
+        cache_run.write_before(base, folder)
         return _start_wrapper(base, folder, record)
     except (OSError, subprocess.TimeoutExpired) as error:
         with contextlib.suppress(OSError):

@@ -107,7 +107,7 @@ class Watcher:
             "release": observe.release(self._base),
             "runs": runs,
             "unfinished": unfinished[-1] if unfinished else None,
-            "cache": self._cache.look(),
+            "cache": self._cache.look(((run or {}).get("spec") or {}).get("created_at")),
             "failure": self._failure.ask((len(runs), run_id, held), self._base, runs, [held]),
         }
         around = dict(self._surroundings.ask(None))
@@ -257,17 +257,18 @@ class _Cache:
         self._due = float("-inf")
         self._counting: threading.Thread | None = None
 
-    def look(self) -> Record | None:
+    def look(self, since: float | None) -> Record | None:
+        """since: when the run that is shown was launched."""
         if self._folders and time.monotonic() >= self._due and not _is_at_work(self._counting):
-            self._counting = threading.Thread(target=self._count, name="cache", daemon=True)
+            self._counting = threading.Thread(target=self._count, args=(since,), name="cache", daemon=True)
             self._counting.start()
             self._counting.join(PATIENCE_S)
         return self._stats
 
-    def _count(self) -> None:
+    def _count(self, since: float | None) -> None:
         began = time.monotonic()
         self._due = began + CACHE_S  # also when it fails
-        self._stats = {"folders": cache.measure(self._folders), "counted_at": time.time()}
+        self._stats = {"folders": cache.measure(self._folders, since=since), "counted_at": time.time()}
         self._due = began + max(CACHE_S, CACHE_REST * (time.monotonic() - began))
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, Dict, List
 
-from . import live, process, records
+from . import cache_run, live, process, records
 from .records import contract
 from .terminal import LogCopy
 
@@ -95,6 +95,7 @@ class Wrapper:
             return EXIT_NOT_STARTED
         status, usage = wait_for(child.pid)
         record = self._exit_record(status, usage, None)
+        cache_run.write_after(self.folder, self.spec)
         exit_record.write(record)
         os.close(lock)  # the end is told: the terminal, which may be slow, must not keep the next run waiting
         copy.last_line(how_it_ended(record))

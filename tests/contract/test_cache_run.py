@@ -1,0 +1,60 @@
+"""What a run records of its compile caches: a real wrapper, a training that writes files as a compiler would."""
+
+import json
+
+import pytest
+
+from orchestrator.agent.far import cache, cache_save, cache_seed, lease, runs
+from orchestrator.agent.far.cache_clear import cache_clear
+from orchestrator.ledger.cache_use import parse_cache_use
+
+COMPILES = """
+import os, pathlib, sys, time
+time.sleep(0.05)  # longer than the tick of the clock that stamps files
+for name in {names!r}:
+    path = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "fxgraph", "aa", name, "entry")
+    if not path.exists():
+        path.parent.mkdir(parents=True)
+        path.write_text("graph")
+"""
+
+
+@pytest.fixture
+def leased(place):
+    place.call(lease.lease_acquire, who="me", host="here", pid=1)
+    yield place
+    place.call(lease.lease_release)
+
+
+def test_before_after_and_what_they_were_made_from(leased):
+    folders = {kind: str(leased.base / "caches" / "live" / kind) for kind in ("inductor", "triton", "extensions")}
+    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+    environment = dict(zip(names, folders.values(), strict=True))
+
+    def use_of(*graphs):
+        answer = leased.start(COMPILES.format(names=graphs), environment=environment)
+        assert leased.exit_of(answer)["exit_code"] == 0
+        record = json.loads((leased.folder(answer) / "cache.json").read_text())
+        assert leased.facts(answer["run_id"])[0]["run"]["cache"] == record
+        overview, _ = leased.call(runs.runs_overview, only=answer["run_id"])
+        assert overview["runs"][0]["cache_after"] == record["after"]
+        return parse_cache_use(record)
+
+    cold = use_of("k1", "k2")
+    assert (cold.seeded_from, cold.before.files, cold.after.files) == (None, None, 2)
+    assert (cold.after.new_files, cold.after.new_graphs) == (2, 2)
+    leased.call(cache_save.cache_save, folders=folders, name="nightly", who="me")
+    leased.call(cache_clear, folders=folders, who="me")
+    leased.call(cache_seed.cache_seed, folders=folders, name="nightly", who="me")
+    warm = use_of("k1", "k2")
+    assert (warm.seeded_from, warm.before.files, warm.after.new_files, warm.after.new_graphs) == ("nightly", 2, 0, 0)
+    more = use_of("k1", "k3")
+    assert (more.before.files, more.after.files, more.after.new_files) == (2, 3, 1)
+
+
+def test_a_live_status_counts_from_the_launch_of_the_newest_run(leased):
+    top = str(leased.base / "caches" / "live" / "inductor")
+    answer = leased.start(COMPILES.format(names=["k1"]), environment={"TORCHINDUCTOR_CACHE_DIR": top})
+    leased.exit_of(answer)
+    found = leased.call(cache.cache_stats, folders={"TORCHINDUCTOR_CACHE_DIR": top})
+    assert found["folders"]["TORCHINDUCTOR_CACHE_DIR"]["new_files"] == 1
