@@ -172,15 +172,18 @@ def _failure(facts: Mapping[str, Any], run: RunRecord | None, log_tail: bytes) -
         return _told(run.run_id, as_mapping(as_mapping(facts.get("run")).get("exit")), log_tail)
     if run_id is None or (run is not None and run_id == run.run_id and not run.failed):
         return None
-    tail = (as_str(earlier.get("log_tail")) or "").encode("utf-8", "surrogateescape")
-    return _told(run_id, as_mapping(earlier.get("exit")), tail)
+    early, tail = (
+        (as_str(earlier.get(part)) or "").encode("utf-8", "surrogateescape") for part in ("log_signs", "log_tail")
+    )
+    return _told(run_id, as_mapping(earlier.get("exit")), tail, early)
 
 
-def _told(run_id: str, exit_record: Mapping[str, object], tail: bytes) -> Failure:
+def _told(run_id: str, exit_record: Mapping[str, object], tail: bytes, early: bytes = b"") -> Failure:
+    """early: what the log says of failures before its tail: there may be the cause, and a first traceback."""
     ended = parse_exit(exit_record)
     how = "nobody recorded how it ended" if ended is None else ended.start_error or how_it_ended(ended)
-    found = _traceback(tail)
-    root = _root(tail)
+    found = _traceback(tail) or (_traceback(early) if early else None)
+    root = _root(early, tail)
     return Failure(
         run_id=run_id,
         how=how,
@@ -202,10 +205,11 @@ def _traceback(tail: bytes) -> Traceback | None:
 
 
 @lru_cache(maxsize=4)
-def _root(tail: bytes) -> FailureFound | None:
+def _root(early: bytes, tail: bytes) -> FailureFound | None:
     from orchestrator.probes.log_reading import read_log  # only a run that failed is worth its import
 
-    return read_log(tail.decode("utf-8", "surrogateescape")).root
+    text = tail if not early else early + b"\n[orch] left out\n" + tail
+    return read_log(text.decode("utf-8", "surrogateescape")).root
 
 
 @lru_cache(maxsize=1)
