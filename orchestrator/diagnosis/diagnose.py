@@ -203,7 +203,7 @@ AREAS: tuple[Area, ...] = (
     Area(
         "compile cache",
         ("cold-cache", "warm-up-insufficient", "seed-missed", "hacked-cache"),
-        (cache.lost, cache.seed_missed, cache.hacked),
+        (cache.lost, cache.lost_since, cache.seed_missed, cache.hacked),
         _of_cache,
     ),
     Area(

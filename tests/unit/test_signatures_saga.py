@@ -76,6 +76,17 @@ def test_a_lost_cache_is_told_with_its_size_then_and_now() -> None:
     assert any("353 MB, 4120 graphs" in line and "empty" in line for line in found.findings[0].evidence)
 
 
+def test_a_cache_lost_since_the_newest_run_is_told_before_the_next_launch() -> None:
+    ended = facts(pace=metrics(20_700.0), exit_record={"exit_code": 0})
+    found = diagnosed(run=ended, cache_now=cache(None, None))
+    assert ids(found) == ["cold-cache"]
+    assert any("holds empty now" in line and "353 MB" in line for line in found.findings[0].evidence)
+    assert ids(diagnosed(run=ended, cache_now=cache(925_000, 6))) == ["warm-up-insufficient"]
+    assert ids(diagnosed(run=ended, cache_now=cache(340_000_000, 4000))) == []
+    ours = facts(pace=metrics(20_700.0), exit_record={"exit_code": 0}, compiled={"compiles": 9})
+    assert ids(diagnosed(run=ours, cache_now=cache(None, None))) == []
+
+
 def test_a_payload_that_compiles_before_it_trains_loses_only_time_with_its_cache() -> None:
     found = diagnosed(run=facts(phase="compiling", cache_before=cache(None, None), compile_done=1, compile_total=9))
     assert ids(found) == [] and ids(found, info=True) == ["cold-cache"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from orchestrator.diagnosis.case import Case, differences
+from orchestrator.diagnosis.case import Case, RunFacts, differences
 from orchestrator.diagnosis.finding import INFO, WARNING, Finding
 from orchestrator.diagnosis.signatures.compiled import HACKS
 from orchestrator.diagnosis.signatures.words import difference_text, good_text, held_text
@@ -28,13 +28,9 @@ def lost(case: Case) -> Iterator[Finding]:
     """cold-cache, or warm-up-insufficient where something was compiled since."""
     run = case.run
     before = run.cache_before if run is not None else None
-    if before is None:
-        before = case.cache_now if run is None or not case.live else None
-    then = _largest(case)
-    if before is None or then is None or not then.bytes or then.bytes < TRIFLE_BYTES or not before.complete:
-        return
-    share = (before.bytes or 0) / then.bytes
-    if share >= LOST or run is None:
+    then = max(_caches(case.good), key=lambda one: one.bytes or 0, default=None)
+    share = _share(before, then)
+    if before is None or then is None or share is None or share >= LOST:
         return
     evidence = [
         f"it held {held_text(before)} at the start; {held_text(then)} with {good_text(case)} ({100 * share:.2g} %)"
@@ -43,39 +39,61 @@ def lost(case: Case) -> Iterator[Finding]:
     evidence += [f"{text}: what was compiled before would not have been found anyhow" for text in expected]
     evidence += _counted(case)
     severity = INFO if expected or _compiles_first(case) else WARNING
-    way = _way_back(case)
-    if before.bytes and share < TOUCHED:
-        yield Finding(
-            "warm-up-insufficient",
-            severity,
-            "the warm-up compiled a small part of what the run asks for",
-            tuple(evidence),
-            "one call of one kernel at one shape on one GPU warms nothing else: not the other devices, the backward "
-            "pass, the loss, other lengths",
-            way[0],
-            way[1],
-        )
-        return
-    yield Finding(
-        "cold-cache",
-        severity,
-        "the run began with a compile cache that had lost what the last good run had",
-        tuple(evidence),
-        "someone removed it, or its folder is another one; compiling anew takes 8 to 10 minutes, and shows races in "
-        "the code that a warm cache hides",
-        way[0],
-        way[1],
+    small = bool(before.bytes) and share < TOUCHED
+    what = (
+        "the warm-up compiled a small part of what the run asks for"
+        if small
+        else "the run began with a compile cache that had lost what the last good run had"
     )
+    yield _finding(case, small, severity, what, evidence)
 
 
-def _largest(case: Case) -> CompileCache | CacheSize | None:
-    """With the last good run: what it found, or left."""
-    good = case.good
-    if good is None:
+def lost_since(case: Case) -> Iterator[Finding]:
+    """The same, before the next launch pays for it: what the newest run left is no longer there."""
+    run, now = case.run, case.cache_now
+    if run is None or case.live or now is None:
+        return
+    then = max(_caches(run) + _caches(case.good), key=lambda one: one.bytes or 0, default=None)
+    share = _share(now, then)
+    if then is None or share is None or share >= LOST:
+        return
+    expected = [difference_text(one) for one in differences(case.since, *KEYS)[:2]]
+    evidence = [f"it holds {held_text(now)} now; {held_text(then)} were there ({100 * share:.2g} %)", *expected]
+    small = bool(now.bytes) and share < TOUCHED
+    what = (
+        "the warm-up compiled a small part of what was there"
+        if small
+        else "the compile cache has lost what it held; the next launch compiles anew"
+    )
+    yield _finding(case, small, INFO if expected or _compiles_first(case) else WARNING, what, evidence)
+
+
+def _share(now: CompileCache | None, then: CompileCache | CacheSize | None) -> float | None:
+    """What is left of it. None: not known, or it was never worth a word."""
+    if now is None or then is None or not then.bytes or then.bytes < TRIFLE_BYTES or not now.complete:
         return None
-    after = good.summary.cache_after if good.summary is not None else None
-    known: list[CompileCache | CacheSize] = [one for one in (good.cache_before, after) if one is not None]
-    return max(known, key=lambda one: one.bytes or 0, default=None)
+    return (now.bytes or 0) / then.bytes
+
+
+def _finding(case: Case, small: bool, severity: str, what: str, evidence: Sequence[str]) -> Finding:
+    """small: something was compiled since."""
+    cause = (
+        "one call of one kernel at one shape on one GPU warms nothing else: not the other devices, the backward pass, "
+        "the loss, other lengths"
+        if small
+        else "someone removed it, or its folder is another one; compiling anew takes 8 to 10 minutes, and shows races "
+        "in the code that a warm cache hides"
+    )
+    finding_id = "warm-up-insufficient" if small else "cold-cache"
+    return Finding(finding_id, severity, what, tuple(evidence), cause, *_way_back(case))
+
+
+def _caches(run: RunFacts | None) -> list[CompileCache | CacheSize]:
+    """What it found, and what it left."""
+    if run is None:
+        return []
+    after = run.summary.cache_after if run.summary is not None else None
+    return [one for one in (run.cache_before, after) if one is not None]
 
 
 def _compiles_first(case: Case) -> bool:
