@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.diagnosis.comparable import Facts
 from orchestrator.diagnosis.diff import Comparison, Difference
+from orchestrator.diagnosis.pace import is_slow
 from orchestrator.inventory.model import Payload
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.runs import RunSummary, tokens_per_s
@@ -128,6 +129,7 @@ class Beside:
     good_why: str
     comparison: Comparison | None
     edited: tuple[Difference, ...]
+    variables: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +180,8 @@ class Case:
     machine: Machine | None = None
     clock_offset_s: float | None = None
     """The target's clock less ours."""
+    variables: Mapping[str, str | None] | None = None
+    """Of the run's environment, those whose values are kept."""
     edited_at_start: tuple[Difference, ...] = ()
     """Files that were not as deployed, or not as expected, when the run began, whatever the last good run had."""
     not_looked: tuple[NotLooked, ...] = ()
@@ -189,7 +193,7 @@ class Case:
     @property
     def same_shape(self) -> bool:
         """The last good run trained the same thing on the same devices, as far as both tell."""
-        return self.comparison is not None and not self.other_shape
+        return not self.other_shape
 
     def changed(self, *kinds: str) -> tuple[Difference, ...]:
         """Differences of these kinds from the last good run to the run, then those from the run to now."""
@@ -197,6 +201,15 @@ class Case:
         for one in differences(self.since, *(kind for kind in kinds if kind not in OF_A_LAUNCH)):
             found.setdefault((one.kind, one.name, one.part), one)
         return tuple(found.values())
+
+    @property
+    def does_well(self) -> bool:
+        """It trains, or ended, as fast as the last good run: what differs from that has cost it nothing."""
+        run, good = self.run, self.good
+        here, there = (one.tokens_per_s if one is not None else None for one in (run, good))
+        if run is None or run.record is None or run.record.failed or not here or not there:
+            return False
+        return self.same_shape and not is_slow(run.pace, here, there, over=run.over)
 
     @property
     def memory_swing(self) -> float | None:

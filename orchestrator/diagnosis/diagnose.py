@@ -23,6 +23,10 @@ Seen = Callable[[Case], str | None]
 NO_MATTER = "-"
 NAMED_CAUSES = frozenset({"slow", "run-dead", "run-stalled", "session-dead", "clock", "memory", "eager-fallback"})
 """That name no cause of a slow run."""
+SELF_EVIDENT = frozenset(
+    ("missing-library", "fx-race", "torch-changed", "disk-full", "gpu-lost", "gpu-ecc", "shm-small", "recompile-limit")
+)
+"""What a log, a counter or the machine itself says: with such a cause, changes are no more than changes."""
 LIFTED = ("environment-polluted", "cuda-major", "code-edited", "settings-changed", "cold-cache", "warm-up-insufficient")
 """Changes that are no trouble by themselves."""
 
@@ -89,12 +93,12 @@ def _after(dead: Finding, cause: Finding, case: Case) -> Finding:
 def _lifted(found: Iterable[Finding]) -> Iterator[Finding]:
     """With what a run suffers from, a change is a cause."""
     listed = list(found)
-    suffers = [one for one in listed if one.id in SYMPTOMS and one.severity != INFO]
+    suffers = [one.severity for one in listed if one.id in SYMPTOMS and one.severity != INFO]
+    direct = any(one.id in SELF_EVIDENT and one.severity == CRITICAL for one in listed)
     for one in listed:
-        if suffers and one.id in LIFTED and one.severity == INFO and one.evidence:
-            yield replace(one, severity=WARNING)
-        elif any(symptom.severity == CRITICAL for symptom in suffers) and one.id in LIFTED and one.severity == WARNING:
-            yield replace(one, severity=CRITICAL)
+        if one.id in LIFTED and suffers and not direct:
+            worse = CRITICAL if CRITICAL in (*suffers, one.severity) else WARNING
+            yield replace(one, severity=worse)
         else:
             yield one
 

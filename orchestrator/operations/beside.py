@@ -50,6 +50,7 @@ async def ask_beside(session: AgentSession, target: Target, record: RunRecord) -
         good_why=good.why if good is not None else "",
         comparison=comparison,
         edited=edited,
+        variables=(run.comparable or {}).get("variables"),
     )
 
 

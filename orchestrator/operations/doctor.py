@@ -41,7 +41,7 @@ from orchestrator.operations.ledger import all_runs
 from orchestrator.operations.reset_look import look
 from orchestrator.operations.runs import read_json
 from orchestrator.operations.session import Sessions, all_sessions, who_asks
-from orchestrator.probes.compile_cache import parse_cache_stats
+from orchestrator.probes.compile_cache import CompileCache, parse_cache_stats
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.kernel_log import kernel_sentences
@@ -169,7 +169,8 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
     since = None
     if newest and before is not None and told.identity is not None:
         since = compare(before, comparable_facts(told.identity, None), None, None)
-    writers = await _writers(session, target, runs, told.snapshots) if newest else ()
+    cached = parse_cache_stats(told.cache)
+    writers = await _writers(session, target, runs, cached) if newest else ()
     preflight = told.preflight
     disk, memory = as_mapping(preflight.get("disk")), as_mapping(preflight.get("memory"))
     gpus = told.gpus
@@ -184,7 +185,8 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         comparison=comparison,
         since=since,
         edited_at_start=edited,
-        cache_now=parse_cache_stats(told.cache),
+        variables=(before or {}).get("variables"),
+        cache_now=cached,
         cache_writers=writers,
         snapshots=None if told.snapshots is None else tuple(one.name for one in told.snapshots.kept),
         environment=told.environment if newest else None,
@@ -288,11 +290,13 @@ def _seeded(run: RunFacts, snapshots: Snapshots | None) -> RunFacts:
 
 
 async def _writers(
-    session: AgentSession, target: Target, runs: Sequence[RunSummary], snapshots: Snapshots | None
+    session: AgentSession, target: Target, runs: Sequence[RunSummary], cached: CompileCache | None
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Runs since the cache was made anew, with what they said of torch's settings."""
-    since_s = (snapshots.seeded_at if snapshots is not None else None) or 0.0
-    newest = [run.run_id for run in runs[-WRITERS:] if (run.started_at or 0.0) >= since_s]
+    """The newest runs that may have written what is in the cache, with what they said of torch's settings."""
+    oldest_s = cached.oldest_at if cached is not None else None
+    if oldest_s is None:
+        return ()
+    newest = [run.run_id for run in runs[-WRITERS:] if run.ended_at is None or run.ended_at >= oldest_s]
     told = await asyncio.gather(
         *(read_json(session, f"{target.base}/runs/{run_id}/{contract.RUNTIME}") for run_id in newest)
     )

@@ -30,6 +30,8 @@ class CacheFolder:
     new_files: int | None = None
     """Made or written to since the run was launched, without lock files; None: not counted."""
     new_graphs: int | None = None
+    oldest_at: float | None = None
+    """Unix time at which the oldest file was written."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class CompileCache:
     @property
     def newest_at(self) -> float | None:
         return max((folder.newest_at for folder in self.folders if folder.newest_at is not None), default=None)
+
+    @property
+    def oldest_at(self) -> float | None:
+        return min((folder.oldest_at for folder in self.folders if folder.oldest_at is not None), default=None)
 
     @property
     def complete(self) -> bool:
@@ -101,6 +107,7 @@ def parse_cache_stats(answer: object) -> CompileCache | None:
                     unreadable=as_int(raw.get("unreadable")) or 0,
                     new_files=as_int(raw.get("new_files")),
                     new_graphs=as_int(raw.get("new_graphs")),
+                    oldest_at=as_float(raw.get("oldest_mtime")),
                 )
             )
     return CompileCache(tuple(found), as_float(as_mapping(answer).get("counted_at"))) if found else None

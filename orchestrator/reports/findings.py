@@ -87,6 +87,7 @@ def _case(report: StatusReport, target: Target, run: RunRecord, beside: Beside |
         good_why=beside.good_why if beside is not None else "",
         comparison=beside.comparison if beside is not None else None,
         edited_at_start=beside.edited if beside is not None else (),
+        variables=beside.variables if beside is not None else None,
         gpus=report.gpus,
         gpu_error=report.gpu_error,
         gpu_warnings=report.gpu_warnings,

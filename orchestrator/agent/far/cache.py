@@ -44,13 +44,14 @@ def measure(
     check: Callable[[], None] = lambda: None,
     since: float | None = None,
 ) -> Dict[str, Dict[str, Any]]:
-    """Name -> {path, exists, bytes, files, entries, newest_mtime, complete, unreadable}; with `since` (Unix time) also
-    {new_files, new_graphs}: made or written to since. By the time that nobody can set: what is seeded keeps its old
-    mtime. Lock files are not counted: a hit opens them anew, too.
+    """Name -> {path, exists, bytes, files, entries, newest_mtime, oldest_mtime, complete, unreadable}.
 
-    bytes: the files' lengths. entries: compiled graphs; None for a cache that holds no such thing. newest_mtime: of
-    a file; None when there is none. complete: false when it was stopped early. unreadable: folders that could not
-    be listed.
+    With `since` (Unix time) also {new_files, new_graphs}: made or written to since. By the time that nobody can set:
+    what is seeded keeps its old mtime. Lock files are not counted: a hit opens them anew, too.
+
+    bytes: the files' lengths. entries: compiled graphs; None for a cache that holds no such thing. newest_mtime and
+    oldest_mtime: of a file; None when there is none. complete: false when it was stopped early. unreadable:
+    folders that could not be listed.
     """
     counter = _Counter(max_files, time.monotonic() + max_s, check, since)
     return {name: counter.folder(name, path) for name, path in folders.items()}
@@ -68,6 +69,7 @@ class _Counter:
         found.update(entries=0 if "inductor" in name.lower() else None, newest_mtime=None, unreadable=0)
         if self._since is not None:
             found.update(new_files=0, new_graphs=0 if found["entries"] is not None else None)
+        found["oldest_mtime"] = None
         if not found["exists"]:
             return dict(found, bytes=None, files=None, entries=None)
         for size, mtime in self._files(path, found):
@@ -75,6 +77,8 @@ class _Counter:
             found["files"] += 1
             if found["newest_mtime"] is None or mtime > found["newest_mtime"]:
                 found["newest_mtime"] = mtime
+            if found["oldest_mtime"] is None or mtime < found["oldest_mtime"]:
+                found["oldest_mtime"] = mtime
             self._left -= 1
             if self._left % CHECK_EVERY == 0:
                 self._check()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from orchestrator.diagnosis.case import Case, differences
 from orchestrator.diagnosis.diff import Difference
-from orchestrator.diagnosis.finding import CRITICAL, WARNING, Finding
+from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING, Finding
 from orchestrator.diagnosis.signatures.words import (
     difference_text,
     differences_text,
@@ -41,6 +41,14 @@ HACKS = {
     ("torch._dynamo.config", "disable"): (True, "nothing is compiled"),
     ("torch._inductor.config", "force_disable_caches"): (True, "nothing is taken from the compile cache"),
     ("torch._inductor.config", "fx_graph_cache"): (False, "no graph is taken from the compile cache"),
+}
+HACK_VARIABLES = {
+    "TORCHDYNAMO_DISABLE": ("1", "nothing is compiled"),
+    "TORCH_COMPILE_DISABLE": ("1", "nothing is compiled"),
+    "TORCHDYNAMO_SUPPRESS_ERRORS": ("1", "what cannot be compiled runs uncompiled, silently"),
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": ("1", "nothing is taken from the compile cache"),
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": ("0", "no graph is taken from the compile cache"),
+    "CUDA_LAUNCH_BLOCKING": ("1", "Python waits for each kernel"),
 }
 OWN_GUARD = ("fx_guard.py", "worker_guard.py")
 """What the shipped payload itself puts in the place of torch's functions."""
@@ -89,12 +97,10 @@ def _is_ours(case: Case) -> bool:
 
 
 def torch_changed(case: Case) -> Iterator[Finding]:
-    runtime = case.run.runtime if case.run is not None else None
-    if runtime is None:
-        return
+    runtime = (case.run.runtime if case.run is not None else None) or {}
     told = case.good is not None and case.good.runtime is not None
     evidence = list(differences_text(_changed_functions(case)))
-    hacks = _hacks(runtime)
+    hacks = _hacks(runtime) + _hack_variables(case)
     if told:
         evidence += differences_text(differences(case.comparison, "compiler"))
     else:
@@ -108,7 +114,7 @@ def torch_changed(case: Case) -> Iterator[Finding]:
         return
     yield Finding(
         "torch-changed",
-        CRITICAL if hacks else WARNING,
+        INFO if case.does_well and not hacks else WARNING if case.does_well or not hacks else CRITICAL,
         "settings or functions of torch itself are not as they were"
         if told
         else "settings or functions of torch itself were replaced",
@@ -132,6 +138,17 @@ def _hacks(runtime: Mapping[str, object]) -> list[str]:
     for (module, name), (value, meaning) in HACKS.items():
         if as_mapping(settings.get(module)).get(name) is value:
             found.append(f"{module}.{name} = {value}: {meaning}")
+    return found
+
+
+def _hack_variables(case: Case) -> list[str]:
+    """Of the run's environment. `True` and the like are 1, as torch has it."""
+    told = case.variables or {}
+    found = []
+    for name, (value, meaning) in HACK_VARIABLES.items():
+        here = (told.get(name) or "").lower()
+        if here == value or (value == "1" and here in ("true", "yes", "on")):
+            found.append(f"{name}={told[name]}: {meaning}")
     return found
 
 
@@ -174,7 +191,13 @@ def eager_fallback(case: Case) -> Iterator[Finding]:
 def _said_by_counters(case: Case) -> list[str]:
     status = case.run.record.status if case.run is not None and case.run.record is not None else None
     count = (status.compiled or {}).get("fallbacks", 0) if status is not None else 0
-    return [f"{count} calls ran uncompiled, by the payload's own counter; 0 is healthy"] if count else []
+    found = [f"{count} calls ran uncompiled, by the payload's own counter; 0 is healthy"] if count else []
+    good = case.good.record.status if case.good is not None and case.good.record is not None else None
+    then = (good.compiled or {}).get("compiles", 0) if good is not None else 0
+    trained = status is not None and (status.step or 0) > 0
+    if trained and status is not None and (status.compiled or {}).get("compiles") == 0 and then and case.same_shape:
+        found.append(f"0 graphs were compiled; {then} at {good_text(case)}")
+    return found
 
 
 def _said_by_memory(case: Case) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from orchestrator.diagnosis.case import Case
+from orchestrator.diagnosis.case import Case, differences
 from orchestrator.diagnosis.diff import Difference
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING, Finding
 from orchestrator.diagnosis.signatures.words import (
@@ -69,8 +69,7 @@ def polluted(case: Case) -> Iterator[Finding]:
     wrong = [one for one in check if one.severity == ERROR]
     if not changed and not wrong:
         return
-    risky = [one for one in changed if one.kind in STACK_KINDS]
-    severity = WARNING if risky or wrong else INFO
+    severity = WARNING if wrong or _is_risky(case) else INFO
     yield Finding(
         "environment-polluted",
         severity,
@@ -79,6 +78,16 @@ def polluted(case: Case) -> Iterator[Finding]:
         "something was installed into, or taken out of, the environment that the training runs in",
         *_back(case),
     )
+
+
+def _is_risky(case: Case) -> bool:
+    """Somebody changed by hand what torch needs: under a run that does not show yet what it cost, or since."""
+    since = differences(case.since, "torch", "stack", "package_edits")
+    if since and not differences(case.since, "lock"):
+        return True
+    changed = differences(case.comparison, *STACK_KINDS)
+    by_lock = any(one.kind == "lock" for one in changed) and not any(one.kind == "package_edits" for one in changed)
+    return bool(changed) and not by_lock and not case.does_well
 
 
 def _count(changed: Sequence[Difference], wrong: Sequence[EnvironmentFinding]) -> str:
@@ -119,7 +128,7 @@ def cuda_major(case: Case) -> Iterator[Finding]:
         lines.insert(0, difference_text(torch))
     if not lines:
         return
-    wrong = switched or any(one.severity == ERROR for one in found)
+    wrong = (switched and not case.does_well) or any(one.severity == ERROR for one in found)
     way_out = next((one.way_out for one in found if one.way_out), None)
     yield Finding(
         "cuda-major",

@@ -1,0 +1,286 @@
+"""The other signatures, one case each: GPUs, processes, disk, memory, sessions, clocks, queues; and what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.diagnosis.case import Machine
+from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING
+from orchestrator.probes.container import ContainerFact
+from orchestrator.probes.environment_finding import ERROR, NOTE, EnvironmentFinding
+from orchestrator.probes.environment_finding import WARNING as DOUBT
+from orchestrator.probes.kill_plan import Choice, KillPlan
+from tests.unit import cases
+from tests.unit.cases import GOOD_ID, IDENTITY, NOW_S, RUNTIME, cache, diagnosed, facts, gpus, ids, metrics
+
+FAILED = {"exit_code": 1, "started_at": 1.0, "ended_at": 2.0}
+STRAY = Choice(4711, 91234, ("nvidia5",), "of this container, on a GPU", "python train.py", "S")
+OURS = Choice(50, 90001, ("nvidia0",), "of the live run 20261129-141500-c3d4", "python train.py", "S")
+NEIGHBOUR = Choice(None, 77, ("nvidia3",), "container 201's", "python serve.py", "S")
+
+
+def plan(*, killed: tuple[Choice, ...] = (), spared: tuple[Choice, ...] = ()) -> KillPlan:
+    return KillPlan((), (), killed, spared)
+
+
+def healthy_and(**changes: Any) -> list[str]:
+    return ids(diagnosed(**changes))
+
+
+def test_a_process_that_no_run_owns_is_named_by_its_number_and_gpu() -> None:
+    found = diagnosed(processes=plan(killed=(OURS, STRAY)))
+    assert ids(found) == ["stray-process"]
+    assert any("pid 4711 on nvidia5" in line for line in found.findings[0].evidence)
+    assert found.findings[0].command == "orch reset --kill-gpus"
+    assert healthy_and(processes=plan(killed=(OURS,))) == []
+
+
+def test_a_neighbour_counts_only_on_a_gpu_that_it_loads() -> None:
+    assert healthy_and(processes=plan(spared=(NEIGHBOUR,))) == ["gpu-neighbour"]
+    idle = tuple(replace(gpu, memory_used_mib=300) if gpu.index == 3 else gpu for gpu in gpus())
+    assert healthy_and(processes=plan(spared=(NEIGHBOUR,)), gpus=idle) == []
+    monitor = replace(NEIGHBOUR, command="/usr/bin/nvidia-smi -l 1")
+    assert healthy_and(processes=plan(spared=(monitor,))) == []
+
+
+def test_a_gpu_that_is_lost_comes_first_whatever_else_there_is() -> None:
+    lost = (*gpus(7), replace(gpus()[7], error="GPU is lost (NVML code 15)"))
+    xid = ("GPU 7 (00000000:5D:00.0): the host's kernel reported Xid 79 (GPU has fallen off the bus)",)
+    found = diagnosed(gpus=lost, kernel_log=xid, run=facts(pace=metrics(9_000.0)))
+    assert ids(found)[0] == "gpu-lost"
+    assert any("Xid 79" in line for line in found.findings[0].evidence)
+    assert healthy_and(gpus=gpus(7)) == ["gpu-lost"], "8 are wanted"
+
+
+def test_uncorrected_ecc_errors_are_told_with_their_gpu() -> None:
+    bad = (*gpus(7), replace(gpus()[7], ecc_uncorrected=2))
+    found = diagnosed(gpus=bad)
+    assert ids(found) == ["gpu-ecc"] and "GPU 7: 2 ECC errors" in found.findings[0].what
+    assert healthy_and(gpus=gpus(ecc_corrected=12)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"throttle": ("hw_thermal_slowdown",), "sm_clock_mhz": 1100, "temperature_c": 88}, ["gpu-throttled"]),
+        ({"throttle": ("sw_power_cap",), "sm_clock_mhz": 1500}, []),
+        ({"throttle": ("hw_thermal_slowdown",), "sm_clock_mhz": 1960}, []),
+        ({"throttle": ("gpu_idle",), "sm_clock_mhz": 345, "utilization_percent": 0}, []),
+        ({"throttle": None}, []),
+    ],
+)
+def test_a_gpu_is_throttled_when_it_is_busy_and_slowed_for_a_bad_reason(
+    changes: dict[str, Any], expected: list[str]
+) -> None:
+    assert healthy_and(gpus=gpus(**changes)) == expected
+
+
+def test_clocks_below_those_of_the_last_good_run_are_told() -> None:
+    clocks = {"gpu_sm_clock_mhz": [1150.0] * 8}
+    good = facts(GOOD_ID, exit_record={"exit_code": 0}, pace=metrics(21_200.0, more={"gpu_sm_clock_mhz": [1755.0] * 8}))
+    found = diagnosed(run=facts(pace=metrics(14_000.0, more=clocks)), good=good)
+    assert ids(found) == ["gpu-throttled", "slow"]
+    assert any("1150 MHz while it trains; 1755 MHz" in line for line in found.findings[0].evidence)
+
+
+def test_a_disk_is_full_by_its_log_or_by_its_numbers() -> None:
+    log = "OSError: [Errno 28] No space left on device: '/root/orch/runs/x/checkpoints/step-200'\n"
+    assert ids(diagnosed(run=facts(log=log, exit_record=FAILED)))[0] == "disk-full"
+    low = Machine(disk_free_bytes=100_000_000, inodes_free=10**6)
+    found = diagnosed(machine=low)
+    assert ids(found) == ["disk-full"] and found.findings[0].severity == CRITICAL
+    assert healthy_and(machine=Machine(disk_free_bytes=50_000_000_000, inodes_free=10)) == ["disk-full"]
+    assert healthy_and(machine=Machine(disk_free_bytes=50_000_000_000)) == []
+
+
+def test_shared_memory_is_too_small_by_what_the_log_says() -> None:
+    log = (
+        "RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit.\n"
+    )
+    assert ids(diagnosed(run=facts(log=log, exit_record=FAILED)))[0] == "shm-small"
+
+
+def test_memory_that_ran_out_is_told_apart() -> None:
+    killed = {"exit_code": 137, "oom_kills": 2}
+    found = diagnosed(run=facts(exit_record=killed))
+    assert ids(found) == ["memory", "run-dead"] and "container" in found.findings[0].what
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 5 has 79 GiB\n"
+    found = diagnosed(run=facts(log=oom, exit_record=FAILED))
+    assert ids(found) == ["memory", "run-dead"] and found.findings[0].what == "a GPU ran out of memory"
+    full = ContainerFact(5.0, 990 * 2**30, 1000 * 2**30, None)
+    found = diagnosed(container=full)
+    assert ids(found) == ["memory"] and found.findings[0].severity == WARNING
+    assert healthy_and(container=replace(full, memory_used_bytes=900 * 2**30)) == []
+
+
+def test_a_closed_session_is_worth_a_word_while_the_run_goes_on() -> None:
+    session = {"wanted": "dflash", "present": False}
+    found = diagnosed(run=facts(pace=metrics(20_700.0), session=session))
+    assert ids(found) == [] and ids(found, info=True) == ["session-dead"]
+    over = facts(exit_record={"exit_code": 0}, pace=metrics(20_700.0), session=session)
+    assert ids(diagnosed(run=over), info=True) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "silent_s", "stalled"),
+    [
+        ("training", 120.0, False),
+        ("training", 1000.0, True),
+        ("compiling", 600.0, False),
+        ("loading", 1500.0, False),
+        ("compiling", 2000.0, True),
+        ("evaluating", 1200.0, False),
+        ("checkpointing", 1000.0, False),
+    ],
+)
+def test_a_run_is_stalled_when_it_says_nothing_for_longer_than_its_phase_takes(
+    phase: str, silent_s: float, stalled: bool
+) -> None:
+    run = facts(phase=phase, silent_s=silent_s, pace=metrics(20_700.0))
+    assert ("run-stalled" in ids(diagnosed(run=run))) is stalled
+
+
+@pytest.mark.parametrize(("offset_s", "expected"), [(0.4, []), (-30.0, ["clock"]), (400.0, ["clock"]), (None, [])])
+def test_clocks_that_differ_are_told(offset_s: float | None, expected: list[str]) -> None:
+    found = diagnosed(clock_offset_s=offset_s)
+    assert ids(found, info=True) == expected
+    if offset_s is not None and abs(offset_s) > 120:
+        assert found.findings[0].severity == WARNING
+
+
+def waiting(rate: float, drafter: float, **more: Any) -> Any:
+    return facts(pace=metrics(rate, more=more), wait_shares={"drafter": drafter, "target": 0.05})
+
+
+def test_starving_drafters_are_named_only_where_the_rate_fell() -> None:
+    good = facts(GOOD_ID, exit_record={"exit_code": 0}, pace=metrics(21_200.0), wait_shares={"drafter": 0.1})
+    found = diagnosed(run=waiting(13_000.0, 0.8), good=good)
+    assert ids(found) == ["drafter-starved", "slow"]
+    assert any("80 %" in line and "10 %" in line for line in found.findings[0].evidence)
+    assert healthy_and(run=waiting(20_700.0, 0.95), good=good) == [], "one side always waits"
+
+
+def test_idle_gpus_of_a_slow_run_mean_that_its_input_comes_late() -> None:
+    busy, idle = {"gpu_utilisation_percent": [95.0] * 8}, {"gpu_utilisation_percent": [20.0] * 8}
+    good = facts(GOOD_ID, exit_record={"exit_code": 0}, pace=metrics(21_200.0, more=busy))
+    assert ids(diagnosed(run=waiting(9_000.0, 0.3, **idle), good=good)) == ["input-starved", "slow"]
+    assert healthy_and(run=waiting(20_700.0, 0.3, **idle), good=good) == []
+
+
+def test_a_seed_of_which_little_was_found_again_is_told() -> None:
+    run = facts(pace=metrics(20_700.0), compiled={"compiles": 9, "cache_hits": 1, "cache_misses": 17, "fallbacks": 0})
+    found = diagnosed(run=replace(run, seeded_from="nightly"))
+    assert ids(found) == ["seed-missed"]
+    assert "1 graphs came from the cache, 17 did not" in found.findings[0].evidence
+    assert healthy_and(run=run) == [], "it was not seeded"
+
+
+def test_a_recompile_limit_is_named_before_the_fallback() -> None:
+    log = "[rank0]:W1129 torch/_dynamo/convert_frame.py:861 torch._dynamo hit config.recompile_limit (8)\n"
+    found = diagnosed(run=facts(log=log, pace=metrics(4_400.0, swing=0.4)))
+    assert ids(found) == ["recompile-limit", "eager-fallback", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("TORCHDYNAMO_DISABLE", "1", ["torch-changed"]),
+        ("TORCH_COMPILE_DISABLE", "true", ["torch-changed"]),
+        ("CUDA_LAUNCH_BLOCKING", "1", ["torch-changed"]),
+        ("CUDA_LAUNCH_BLOCKING", "0", []),
+        ("TORCHINDUCTOR_FX_GRAPH_CACHE", "0", ["torch-changed"]),
+        ("NCCL_DEBUG", "INFO", []),
+    ],
+)
+def test_a_variable_that_turns_compiling_off_is_named(name: str, value: str, expected: list[str]) -> None:
+    assert healthy_and(identity_of_run={"variables": {"values": {name: value}, "hashed": {}, "key": "k"}}) == expected
+
+
+def test_a_run_that_compiled_nothing_where_the_good_one_did_runs_uncompiled() -> None:
+    good = facts(GOOD_ID, exit_record={"exit_code": 0}, pace=metrics(21_200.0), compiled={"compiles": 9})
+    found = diagnosed(run=facts(pace=metrics(20_000.0), compiled={"compiles": 0, "fallbacks": 0}), good=good)
+    assert ids(found) == ["eager-fallback"]
+
+
+def test_what_the_environment_check_finds_is_sorted_into_its_findings() -> None:
+    extra = EnvironmentFinding(
+        "extra", ERROR, "sglang 0.5.1 is installed; the baseline has none", "uv pip uninstall sglang"
+    )
+    library = EnvironmentFinding(
+        "library", ERROR, "libnccl.so.2 is missing: nvidia-nccl-cu12 provides it", "pip install x", "nvidia-nccl-cu12"
+    )
+    foreign = EnvironmentFinding("foreign_cuda", ERROR, "nvidia-cublas 13.0 is for CUDA 13, torch for CUDA 12")
+    none = EnvironmentFinding("no_baseline", NOTE, "there is nothing to compare the packages with")
+    loose = EnvironmentFinding("loose", DOUBT, "2 files below site-packages that no package brought")
+    assert healthy_and(environment=(extra, library, foreign, none, loose)) == [
+        "missing-library",
+        "environment-polluted",
+        "cuda-major",
+    ]
+    assert healthy_and(environment=(none, loose)) == []
+    assert "nvidia-nccl-cu12 brings it" in diagnosed(environment=(library,)).findings[0].what
+
+
+def test_a_change_that_cost_nothing_is_worth_a_word() -> None:
+    upgraded = {
+        "packages": {**IDENTITY["packages"], "torch": "2.12.0+cu128"},
+        "torch": {"version": "2.12.0+cu128", "cuda": "12.8", "git_version": "d" * 40},
+    }
+    found = diagnosed(identity_of_run=upgraded)
+    assert ids(found) == [] and ids(found, info=True) == ["environment-polluted"]
+    starting = facts(phase="loading", pace=None, step=None)
+    assert ids(diagnosed(run=starting, identity_of_run=upgraded)) == ["environment-polluted"], "nobody knows yet"
+    locked = {**upgraded, "lock": "c" * 64}
+    assert ids(diagnosed(run=starting, identity_of_run=locked)) == [], "it was built from another lock, on purpose"
+
+
+def test_what_was_changed_since_the_run_began_is_told_before_the_next_launch() -> None:
+    now = {"packages": {**IDENTITY["packages"], "torch": "2.11.0+cu130"}}
+    found = diagnosed(now=now)
+    assert ids(found) == ["environment-polluted"]
+    assert healthy_and(now={"edited": {"drafter.py": "7" * 64}}) == ["code-edited"]
+
+
+def test_a_crash_of_the_users_own_makes_new_code_the_suspect() -> None:
+    log = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: too long\n'
+    changed = {"release": {**IDENTITY["release"], "tree_hash": "b" * 64, "listing": {"train.py": "2" * 64}}}
+    found = diagnosed(run=facts(log=log, exit_record=FAILED), identity_of_run=changed)
+    assert ids(found) == ["code-edited", "run-dead"]
+    assert found.findings[0].severity == CRITICAL
+
+
+def test_a_cause_that_says_itself_leaves_changes_what_they_are() -> None:
+    log = "OSError: [Errno 28] No space left on device: '/root/orch/runs/x'\n"
+    settings = {"spec": {**IDENTITY["spec"], "settings": {"steps": 3000, "train.batch": 2}}}
+    found = diagnosed(run=facts(log=log, exit_record=FAILED), identity_of_run=settings)
+    assert ids(found) == ["disk-full", "run-dead"] and found.findings[-1].severity == INFO
+
+
+def test_a_run_of_no_rate_is_not_judged_by_one() -> None:
+    short = facts(phase="training", phase_started_at=NOW_S - 40, tokens_per_s=3_000.0)
+    found = diagnosed(run=short)
+    assert ids(found) == []
+    assert [one.why for one in found.not_looked if one.what == "rate"]
+
+
+def test_an_unknown_shape_of_the_case_is_said_and_judges_nothing() -> None:
+    bare = cases.case(gpus=None, processes=None, container=None, machine=None, clock_offset_s=None, environment=None)
+    from orchestrator.diagnosis.diagnose import diagnose
+
+    found = diagnose(replace(bare, run=None, good=None, comparison=None, since=None, cache_now=None))
+    assert found.findings == () and found.healthy == ()
+    assert {"run", "rate", "compile cache", "environment", "GPUs", "memory", "clock"} <= {
+        one.what for one in found.not_looked
+    }
+
+
+def test_cold_caches_of_toys_and_of_what_was_upgraded_are_no_warning() -> None:
+    toy = facts(GOOD_ID, exit_record={"exit_code": 0}, pace=metrics(21_200.0), cache_before=cache(400_000, 3))
+    assert healthy_and(run=facts(pace=metrics(20_700.0), cache_before=cache(None, None)), good=toy) == []
+    upgraded = {"torch": {"version": "2.12.0", "cuda": "12.8", "git_version": "d" * 40}}
+    cold = facts(pace=metrics(20_700.0), cache_before=cache(None, None), runtime={**RUNTIME, "torch": "2.12.0"})
+    assert ids(diagnosed(run=cold, identity_of_run=upgraded)) == []
