@@ -170,7 +170,7 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
     if newest and before is not None and told.identity is not None:
         since = compare(before, comparable_facts(told.identity, None), None, None)
     cached = parse_cache_stats(told.cache)
-    writers = await _writers(session, target, runs, cached) if newest else ()
+    writers = await _writers(session, target, runs, cached, told.snapshots) if newest else ()
     preflight = told.preflight
     disk, memory = as_mapping(preflight.get("disk")), as_mapping(preflight.get("memory"))
     gpus = told.gpus
@@ -290,13 +290,19 @@ def _seeded(run: RunFacts, snapshots: Snapshots | None) -> RunFacts:
 
 
 async def _writers(
-    session: AgentSession, target: Target, runs: Sequence[RunSummary], cached: CompileCache | None
+    session: AgentSession,
+    target: Target,
+    runs: Sequence[RunSummary],
+    cached: CompileCache | None,
+    snapshots: Snapshots | None,
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """The newest runs that may have written what is in the cache, with what they said of torch's settings."""
     oldest_s = cached.oldest_at if cached is not None else None
     if oldest_s is None:
         return ()
-    newest = [run.run_id for run in runs[-WRITERS:] if run.ended_at is None or run.ended_at >= oldest_s]
+    # What is seeded keeps the times that it had.
+    since_s = max(oldest_s, (snapshots.seeded_at if snapshots is not None else None) or 0.0)
+    newest = [run.run_id for run in runs[-WRITERS:] if run.ended_at is None or run.ended_at >= since_s]
     told = await asyncio.gather(
         *(read_json(session, f"{target.base}/runs/{run_id}/{contract.RUNTIME}") for run_id in newest)
     )
