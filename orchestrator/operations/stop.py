@@ -19,16 +19,20 @@ async def stop(
     *,
     timeout_s: float | None = None,
     kill: bool = False,
+    run_id: str | None = None,
     on_event: Callable[[Mapping[str, Any]], None] | None = None,
     trace: Trace | None = None,
 ) -> StopReport:
-    """Raises DeadlineError when it still lives after the time, naming its processes."""
+    """run_id: only this one; None: whichever is live. Raises DeadlineError when it still lives after the time, naming
+    its processes."""
     if timeout_s is None:
         timeout_s = target.payload.stop_timeout_s if target.payload else DEFAULT_TIMEOUT_S
     # No lease: a stop must get through while somebody else's deploy or launch is under way; live.lock decides.
     async with agent_session(target, trace) as session:
         answer: dict[str, Any] = {}
-        async for reply in session.stream("stop_run", base=target.base, wait_s=timeout_s, kill=kill, who=who_asks()):
+        async for reply in session.stream(
+            "stop_run", base=target.base, run_id=run_id, wait_s=timeout_s, kill=kill, who=who_asks()
+        ):
             if not reply.final and on_event:
                 on_event(reply.header)
             answer = reply.header

@@ -15,6 +15,7 @@ from orchestrator.playbook.model import Playbook, Step
 from orchestrator.playbook.progress import DONE, Progress
 from orchestrator.playbook.relations import REPEATABLE
 from orchestrator.playbook.schema import RunOptions
+from orchestrator.playbook.variables import AT_THE_END, SETS
 
 RESUMABLE = (*REPEATABLE, "cache seed", "cache save")
 """What may be done again when nobody knows how it ended."""
@@ -68,7 +69,12 @@ def _from(playbook: Playbook, earlier: Progress, start: str) -> Beginning:
         )
     before = frozenset(names[: names.index(start)])
     told = [f"begins at `{start}`; {len(before)} steps before it are left out"]
-    values = {name: value for name, value in earlier.values.items() if value is not None}
+    found_anew = {name for step in playbook.steps[len(before) :] for name in SETS.get(step.operation, ())}
+    values = {
+        name: value
+        for name, value in earlier.values.items()
+        if value is not None and name not in found_anew and name not in AT_THE_END
+    }
     if values:
         known = ", ".join(f"{name} {value}" for name, value in sorted(values.items()) if name in ("run_id", "tau"))
         told.append(f"what play {earlier.play_id} found out is taken over" + (f": {known}" if known else ""))

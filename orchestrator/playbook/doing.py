@@ -34,6 +34,8 @@ class At:
     """What this step noted the last time, when it was cut off or is tried again; else empty."""
     note: Callable[[Mapping[str, object]], None]
     """On disk when it returns."""
+    begun_runs: tuple[str, ...]
+    """Ids that this play has chosen for runs, whether or not they were ever started."""
     again: bool
     """Nobody knows how it ended the last time."""
     say: Callable[[str], None]

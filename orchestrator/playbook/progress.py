@@ -48,6 +48,13 @@ class Progress:
     """done or failed; None: it goes on, or was cut off."""
     last_at_s: float | None = None
 
+    @property
+    def begun_runs(self) -> tuple[str, ...]:
+        """Ids that were chosen for runs, whether or not they were ever started."""
+        noted = [value for facts in self.noted.values() for name, value in facts.items() if name.endswith("run_id")]
+        known = self.values.get("run_id")
+        return tuple(dict.fromkeys(str(run_id) for run_id in (known, *noted) if run_id))
+
     def take(self, line: Mapping[str, object]) -> None:
         what, step = as_str(line.get("what")), as_str(line.get("step")) or ""
         self.last_at_s = as_float(line.get("at")) or self.last_at_s

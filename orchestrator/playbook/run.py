@@ -7,6 +7,7 @@ nothing about why the play failed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 
 import tenacity
 
+from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import (
     EXIT_BUG,
     BusyError,
@@ -51,11 +53,22 @@ from orchestrator.playbook.variables import fill_in
 from orchestrator.transport.tracing import Trace
 
 PASSING = (UnreachableError, OutcomeUnknownError, BusyError, TransferError)
-"""What may be gone at the next try."""
+"""What may be gone at the next try; but a full disk is not."""
 LONGEST_PAUSE_S = 600.0
 MAX_EVIDENCE = 16 * 1024
 
 Line = Mapping[str, object]
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same may go well a little later without anybody having done anything."""
+    cause: BaseException | None = error
+    while cause is not None:
+        no_room = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        if no_room or (isinstance(cause, AgentOpError) and cause.kind == "disk_full"):
+            return False
+        cause = cause.__cause__
+    return isinstance(error, PASSING)
 
 
 @dataclass(frozen=True)
@@ -184,7 +197,7 @@ class Play:
         trying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(step.retry.times + 1),
             wait=tenacity.wait_exponential(multiplier=step.retry.wait_s, max=max(LONGEST_PAUSE_S, step.retry.wait_s)),
-            retry=tenacity.retry_if_exception_type(PASSING),
+            retry=tenacity.retry_if_exception(may_pass),
             sleep=self.sleep,
             before_sleep=before_pause,
             reraise=True,
@@ -204,6 +217,7 @@ class Play:
             known=self._known(),
             noted=dict(self.progress.noted.get(step.name, {})),
             note=note,
+            begun_runs=self.progress.begun_runs,
             again=again,
             say=lambda text: self.watcher.say(step, text),
             on_status=self.watcher.on_status,

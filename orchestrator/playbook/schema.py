@@ -107,8 +107,9 @@ class LaunchOptions(Described):
 
 
 class StopOptions(Described):
-    """Ask the live run for a checkpoint and stop it."""
+    """Ask the run of this play for a checkpoint and stop it."""
 
+    what: Literal["run of the play", "any live run"] = "run of the play"
     timeout: Duration | None = None
     kill: bool = False
 
@@ -154,7 +155,7 @@ class PullOptions(Described):
     """Fetch a run's records, log and checkpoints."""
 
     run: Line | None = None
-    """Default: the run of this play, else the newest."""
+    """A run's id, or `last`; default: the run of this play."""
     to: Line | None = None
     """A folder on the controller; default: runs/<run id>."""
 

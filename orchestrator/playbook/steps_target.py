@@ -83,11 +83,21 @@ async def cache_save(at: At, options: schema.CacheSaveOptions) -> Done:
 
 
 async def stop(at: At, options: schema.StopOptions) -> Done:
+    """A run that is not of this play is somebody else's, and left alone unless any is meant."""
+    from orchestrator.operations.follow_run import look_up_run
     from orchestrator.operations.stop import stop as operation
     from orchestrator.reports.stop import render_stop
 
     timeout_s = parse_duration(options.timeout) if options.timeout else None
-    return Done(render_stop(await operation(at.target, timeout_s=timeout_s, kill=options.kill, trace=at.trace)))
+    if options.what == "any live run":
+        return Done(render_stop(await operation(at.target, timeout_s=timeout_s, kill=options.kill, trace=at.trace)))
+    said = []
+    for run_id in at.begun_runs:
+        if await look_up_run(at.target, run_id, trace=at.trace) is None:
+            continue  # chosen and never started
+        report = await operation(at.target, timeout_s=timeout_s, kill=options.kill, run_id=run_id, trace=at.trace)
+        said.append(render_stop(report))
+    return Done("\n".join(said) or f"{at.target.name}: this play has started no run")
 
 
 async def reset(at: At, options: schema.ResetOptions) -> Done:
@@ -127,10 +137,11 @@ async def pull(at: At, options: schema.PullOptions) -> Done:
     from orchestrator.operations.pull import pull as operation
     from orchestrator.reports.pull import render_pull
 
-    run_id = options.run or at.run_id
-    return Done(
-        render_pull(await operation(at.target, run_id, Path(options.to) if options.to else None, trace=at.trace))
-    )
+    wanted = options.run or at.run_id or next(iter(at.begun_runs), None)
+    if wanted is None:
+        return Done(f"{at.target.name}: this play has started no run")
+    folder = Path(options.to) if options.to else None
+    return Done(render_pull(await operation(at.target, None if wanted == "last" else wanted, folder, trace=at.trace)))
 
 
 async def run(at: At, options: schema.RunOptions) -> Done:

@@ -31,7 +31,8 @@ def will(options: Entry, target: Target) -> str:
         case schema.DoctorOptions():
             return f"say what is wrong, no finding above {options.no_finding_above}"
         case schema.StopOptions():
-            return "stop the live run, if there is one" + (", by force when it does not" if options.kill else "")
+            which = "the run of this play, if it lives" if options.what == "run of the play" else options.what
+            return f"stop {which}" + (", by force when it does not" if options.kill else "")
         case schema.DiffOptions():
             return f"compare {options.a} with {options.b}" + ("; different fails" * (options.different == "fail"))
         case schema.PullOptions():

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import (
     NotAsWantedError,
     OutcomeUnknownError,
     PreflightError,
+    TransferError,
     UnreachableError,
     UsageError,
 )
@@ -284,6 +286,25 @@ async def test_from_takes_over_what_is_known() -> None:
     with pytest.raises(UsageError) as caught:
         await go(world, start="publsh")
     assert caught.value.way_out == "did you mean `publish`?"
+
+
+async def test_from_launch_forgets_the_run_before() -> None:
+    world = World()
+    world.faults = {"gate": [NotAsWantedError("worse")], "launch": []}
+    await go(world)
+    world.faults = {"launch": [PreflightError("no GPU")]}
+    progress = await go(world, start="launch")
+    assert progress.failure is not None and progress.failure.step == "launch"
+    assert "run_id" not in progress.values and "tau" not in progress.values
+
+
+async def test_a_full_disk_is_not_tried_again() -> None:
+    world = World()
+    error = TransferError("no space left")
+    error.__cause__ = AgentOpError("disk_full", "no space left", "")
+    world.faults = {"deploy": [error]}
+    progress = await go(world, "target: ct200\nsteps:\n  - deploy: {}\n    retry: {times: 3}\n")
+    assert (progress.over, world.pauses) == ("failed", [])
 
 
 async def test_after_a_failure_it_begins_anew() -> None:

@@ -165,6 +165,9 @@ def release(base: str) -> str | None:
 
 
 def disk_free_bytes(base: str) -> int | None:
+    """Also before the first deploy has made the folder: where it will be."""
+    while not os.path.lexists(base) and os.path.dirname(base) != base:
+        base = os.path.dirname(base)
     with contextlib.suppress(OSError):
         found = os.statvfs(base)
         return found.f_bavail * found.f_frsize

@@ -1,0 +1,264 @@
+"""The shipped nightly playbook as a timer starts it: it publishes, and whatever goes wrong leaves what is published,
+keeps the evidence, and tells one person why. Killed in the middle, it goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.lab.embedded import EmbeddedLab
+from orchestrator.lab.surface import Lab
+from tests.lab.place import PROJECT, Place, said
+from tests.made_venv import MadeVenv
+from tests.waiting import eventually
+
+TRAINER = '''\
+"""Trains nothing: prints what a training prints, leaves what a training leaves. Settings say what goes wrong."""
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+folder = Path(os.environ["ORCH_RUN_DIR"])
+settings = json.loads((folder / "run.json").read_text())["settings"]
+for step in range(1, settings["steps"] + 1):
+    loss = "nan" if step >= settings["nan_at"] else f"{1 / step:.4f}"
+    print(f"step {step}/{settings['steps']} loss {loss} {settings['ktok_per_s']} Ktok/s", flush=True)
+    time.sleep(settings["pause_s"])
+(folder / "export").mkdir()
+(folder / "export" / "weights.bin").write_bytes(os.urandom(settings["kib"] * 1024))
+result = {"acceptance_length": settings["tau"], "lossless": settings["lossless"], "prompts": 24, "block_size": 8}
+(folder / "result.json").write_text(json.dumps(result))
+'''
+GOOD = {"steps": 4, "nan_at": 10**6, "ktok_per_s": 12.5, "pause_s": 0.1, "kib": 64, "tau": 3.2, "lossless": True}
+FOREVER = {"steps": 10**6, "pause_s": 0.1}
+numbers = itertools.count(1)
+
+
+class Night(Place):
+    """A place on a lab with the shipped playbook, and somebody who is told."""
+
+    def __init__(self, lab: Lab, folder: Path, python: str) -> None:
+        super().__init__(lab, folder, f"y{next(numbers)}")
+        (self.payload / "train.py").write_text(TRAINER)
+        self.published_to = f"{self.base}-published"
+        self.python = python
+        self.settings(GOOD)
+        bin_folder = folder / "bin"
+        bin_folder.mkdir()
+        logger = bin_folder / "logger"
+        logger.write_text(f'#!/bin/sh\n{{ echo "$ORCH_OUTCOME: $ORCH_WHY"; cat; echo ----; }} >>"{folder}/told"\n')
+        logger.chmod(0o755)
+        self.path = f"{bin_folder}:{os.environ['PATH']}"
+
+    def settings(self, *changes: Mapping[str, Any]) -> None:
+        """What the trainings from now on do."""
+        settings = {key: value for change in (GOOD, *changes) for key, value in change.items()}
+        self.write(command=["python", "train.py"], python=self.python, settings=settings, stop_timeout_s=5)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "PATH": self.path, "XDG_STATE_HOME": str(self.folder / "state")}
+
+    @property
+    def words(self) -> list[str]:
+        """The playbook and what is set in it: one command line, the same each night."""
+        values = {"publish_to": f"ct200:{self.published_to}", "free_disk_gib": "0.01", "within": "4s"}
+        return [str(PROJECT / "playbooks/nightly.yaml"), *(f"--var={name}={text}" for name, text in values.items())]
+
+    def play(self, *more: str) -> subprocess.CompletedProcess[bytes]:
+        return self.orch("play", *self.words, *more, timeout_s=120.0)
+
+    def play_until(self, what: str, step: str, *more: str) -> subprocess.Popen[bytes]:
+        """A play under way that has just recorded this."""
+        before = len(self.records())
+        process = self.popen("play", *self.words, *more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def recorded() -> bool:
+            assert process.poll() is None, self.record()
+            return len(self.records()) > before and any(
+                (line["what"], line.get("step")) == (what, step) for line in self.record()
+            )
+
+        eventually(recorded, f"{what} {step}", timeout_s=60)
+        return process
+
+    def published(self) -> str:
+        """The tree hash of what is published, in its folder's name."""
+        return self.inside("readlink", f"{self.published_to}/current").strip()
+
+    def told(self) -> list[str]:
+        """Since it was asked last."""
+        file = self.folder / "told"
+        text = file.read_text() if file.exists() else ""
+        file.unlink(missing_ok=True)
+        return [one.strip() for one in text.split("----\n") if one.strip()]
+
+    def records(self) -> list[Path]:
+        return sorted((self.folder / "state" / "orch" / "plays").glob("*/*.jsonl"))
+
+    def record(self) -> list[dict[str, Any]]:
+        """Of the newest play; a line that is being written is left out."""
+        return [json.loads(line) for line in self.records()[-1].read_bytes().splitlines(True) if line.endswith(b"\n")]
+
+    def runs(self) -> list[str]:
+        return self.inside("ls", f"{self.base}/runs").split()
+
+
+@pytest.fixture(scope="module")
+def night(embedded_lab: EmbeddedLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+    """One night went well: a drafter is published."""
+    folder = tmp_path_factory.mktemp("night")
+    made = MadeVenv(folder / "venv")
+    night = Night(embedded_lab, folder, str(made.python))
+    done = night.play()
+    assert done.returncode == 0, said(done)
+    assert len(night.told()) == 1
+    yield night
+    night.clean()
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_told(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "night" in request.fixturenames:
+        night = request.getfixturevalue("night")
+        night.orch("stop", "--kill", "--timeout", "0")
+        night.settings(GOOD)
+        night.told()
+
+
+FROM_LAUNCH = ("--from", "launch")
+"""The guard, the deploy and the environment have had their turn in the first nights."""
+
+
+def refused(night: Night, *more: str, code: int, step: str, why: str, evidence: bool = True) -> str:
+    """The night fails in this step: what is published stays, the log is kept, one message says why. Its output."""
+    before, kept = night.published(), set((night.folder / "failed").glob("*"))
+    done = night.play(*more)
+    text = said(done)
+    assert done.returncode == code, text
+    assert night.published() == before
+    told = night.told()
+    assert len(told) == 1, told
+    assert told[0].startswith("failed: ") and why in told[0].splitlines()[0], told
+    assert f"failed in `{step}`" in told[0]
+    assert f"--from {step!r}" in text or f"--from {step} " in text, text
+    if evidence:
+        (folder,) = set((night.folder / "failed").glob("*")) - kept
+        assert (folder / "run.log").stat().st_size > 0 and (folder / "fingerprint.json").exists()
+    assert night.status()["run"]["state"]["phase"] != "running" or not evidence
+    return text
+
+
+def test_two_nights_in_a_row(night: Night) -> None:
+    first, runs = night.published(), night.runs()
+    done = night.play()
+    assert done.returncode == 0, said(done)
+    assert night.published() != first and len(night.runs()) == len(runs) + 1
+    (told,) = night.told()
+    assert told.startswith("done: ") and "tau: 3.2 (published: 3.2)" in told
+    assert "12.5 Ktok/s, at least 10.6 Ktok/s wanted (85 % of 12.5 Ktok/s of run" in said(done)
+
+
+def test_somebody_elses_live_run_is_left_alone(night: Night) -> None:
+    night.settings(FOREVER)
+    night.ok("launch")
+    run_id = night.status()["run"]["run_id"]
+    text = refused(night, code=10, step="guard", why=f"run {run_id} is live", evidence=False)
+    assert "orch stop" in text
+    assert night.status()["run"]["state"]["phase"] == "running"
+
+
+def test_too_slow(night: Night) -> None:
+    night.settings(FOREVER, {"ktok_per_s": 4.5})
+    text = refused(night, *FROM_LAUNCH, code=14, step="as fast as before", why="is too slow: 4.5 Ktok/s after 4s")
+    assert "85 % of 12.5 Ktok/s of run" in text
+
+
+def test_a_worse_drafter(night: Night) -> None:
+    night.settings({"tau": 3.1})
+    refused(night, *FROM_LAUNCH, code=14, step="gate", why="tau 3.1 is worse than 3.2 of the published one")
+
+
+def test_a_drafter_that_changes_what_the_target_says(night: Night) -> None:
+    night.settings({"tau": 4.0, "lossless": False})
+    refused(night, *FROM_LAUNCH, code=14, step="gate", why="its decoding was not")
+
+
+def test_a_loss_that_is_no_number(night: Night) -> None:
+    night.settings(FOREVER, {"nan_at": 30})
+    text = refused(night, *FROM_LAUNCH, code=11, step="trained", why="is nan at step")
+    assert "loss nan 12.5 Ktok/s" in text
+
+
+def test_the_container_stops_half_way(night: Night) -> None:
+    night.settings(FOREVER)
+    before = night.published()
+    process = night.play_until("begin", "trained", *FROM_LAUNCH)
+    night.lab.stop_container()
+    try:
+        code = process.wait(60)
+        (told,) = night.told()
+    finally:
+        night.lab.start_container()
+    assert code == 7 and "failed in `trained`" in told and "container 200" in told, told
+    assert night.published() == before
+    assert night.inside("wc", "-c", f"{night.base}/runs/{night.runs()[-1]}/run.log").split()[0] != "0"
+    night.settings(GOOD)
+    again = night.play()
+    assert again.returncode == 0, said(again)
+    assert "the last play" in said(again) and "failed in `trained`" in said(again)
+
+
+def test_the_disk_is_full_at_publish_and_it_goes_on_there_once_there_is_room(night: Night) -> None:
+    full, runs = night.published_to, night.runs()
+    night.settings({"kib": 5000})
+    night.inside("sh", "-c", f"mv {full} {full}.kept && mkdir {full} && mount -t tmpfs -o size=3m none {full}")
+    try:
+        night.inside("sh", "-c", f"cp -a {full}.kept/. {full}/")
+        text = refused(night, *FROM_LAUNCH, code=13, step="publish", why="")
+        assert "space" in text or "are free" in text
+        night.inside("mount", "-o", "remount,size=64m", full)
+        before = night.published()
+        mended = night.play("--from", "publish")
+        assert mended.returncode == 0, said(mended)
+        assert night.published() != before and len(night.runs()) == len(runs) + 1
+    finally:
+        night.inside("sh", "-c", f"umount {full} && rmdir {full} && mv {full}.kept {full}")
+
+
+@pytest.mark.parametrize(("what", "step"), [("note", "launch"), ("begin", "trained"), ("begin", "publish")])
+def test_the_controller_is_killed_and_the_next_play_goes_on(night: Night, what: str, step: str) -> None:
+    runs, before = night.runs(), night.published()
+    process = night.play_until(what, step, *FROM_LAUNCH)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    again = night.play()
+    assert again.returncode == 0, said(again)
+    assert f"was cut off in step `{step}`" in said(again)
+    assert len(night.runs()) == len(runs) + 1
+    assert night.published() != before
+    assert [told.splitlines()[0] for told in night.told()] == ["done: "]
+
+
+def test_the_same_playbook_twice_at_once_names_the_holder(night: Night) -> None:
+    night.settings(FOREVER)
+    process = night.play_until("begin", "trained", *FROM_LAUNCH)
+    try:
+        second = night.play()
+    finally:
+        process.kill()
+        process.wait(30)
+        night.orch("stop", "--kill", "--timeout", "0")
+    assert second.returncode == 9
+    assert f"pid {process.pid}" in said(second) and "is being played already" in said(second)
