@@ -69,8 +69,6 @@ class RunFacts:
     runtime: Mapping[str, object] | None = None
     cache_before: CompileCache | None = None
     """The compile caches as the launch found them."""
-    seeded_from: str | None = None
-    """The snapshot that its cache had been made from when it was launched."""
     pace: Pace | None = None
     throughput: Throughput | None = None
     log: LogReading | None = None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.diagnosis.case import Case, LinkTrouble, Machine, NotLooked, RunFacts
+from orchestrator.diagnosis.case import Case, LinkTrouble, Machine, NotLooked
 from orchestrator.diagnosis.comparable import comparable_facts
 from orchestrator.diagnosis.diagnose import Diagnosis, diagnose
 from orchestrator.diagnosis.diff import compare
@@ -179,7 +179,7 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         label=target.label,
         now_s=now_s,
         payload=target.payload,
-        run=_seeded(here.facts, told.snapshots) if here is not None else None,
+        run=here.facts if here is not None else None,
         good=there.facts if there is not None else None,
         good_why=good.why if good is not None else "",
         comparison=comparison,
@@ -279,14 +279,6 @@ async def _early_failure(session: AgentSession, record: RunRecord, seen_bytes: i
         timeout_s=60.0,
     )
     return reply.body.decode("utf-8", "surrogateescape") if reply.header.get("offset") is not None else None
-
-
-def _seeded(run: RunFacts, snapshots: Snapshots | None) -> RunFacts:
-
-    at_s = run.record.created_at if run.record is not None else None
-    if snapshots is None or snapshots.seeded_from is None or snapshots.seeded_at is None or at_s is None:
-        return run
-    return replace(run, seeded_from=snapshots.seeded_from) if snapshots.seeded_at <= at_s else run
 
 
 async def _writers(

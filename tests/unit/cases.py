@@ -99,6 +99,7 @@ def facts(
     silent_s: float = 1.0,
     session: Mapping[str, Any] | None = None,
     checkpoints: tuple[str, ...] = (),
+    use: Mapping[str, Any] | None = None,
     **status: Any,
 ) -> RunFacts:
     """exit_record None: it goes on."""
@@ -112,6 +113,7 @@ def facts(
         "training_alive": live,
         "wrapper_alive": live,
         "recorded": {},
+        "cache": use,
         "checkpoints": [{"name": name, "complete": True} for name in checkpoints],
         "log": {"size": len(log), "mtime": NOW_S - silent_s},
     }

@@ -172,11 +172,15 @@ def test_idle_gpus_of_a_slow_run_mean_that_its_input_comes_late() -> None:
 
 
 def test_a_seed_of_which_little_was_found_again_is_told() -> None:
-    run = facts(pace=metrics(20_700.0), compiled={"compiles": 9, "cache_hits": 1, "cache_misses": 17, "fallbacks": 0})
-    found = diagnosed(run=replace(run, seeded_from="nightly"))
+    compiled = {"compiles": 9, "cache_hits": 1, "cache_misses": 17, "fallbacks": 0}
+    seeded = {"seeded": {"snapshot": "nightly", "at": 1.0}}
+    found = diagnosed(run=facts(pace=metrics(20_700.0), compiled=compiled, use=seeded))
     assert ids(found) == ["seed-missed"]
-    assert "1 graphs came from the cache, 17 did not" in found.findings[0].evidence
-    assert healthy_and(run=run) == [], "it was not seeded"
+    assert "17 of 18 look-ups missed" in found.findings[0].evidence[0]
+    assert healthy_and(run=facts(pace=metrics(20_700.0), compiled=compiled)) == [], "it was not seeded"
+    most = {**compiled, "cache_hits": 17, "cache_misses": 1}
+    found = diagnosed(run=facts(pace=metrics(20_700.0), compiled=most, use=seeded))
+    assert ids(found) == [] and ids(found, info=True) == ["seed-missed"]
 
 
 def test_a_recompile_limit_is_named_before_the_fallback() -> None:

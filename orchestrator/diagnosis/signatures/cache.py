@@ -8,6 +8,8 @@ from orchestrator.diagnosis.case import Case, RunFacts, differences
 from orchestrator.diagnosis.finding import INFO, WARNING, Finding
 from orchestrator.diagnosis.signatures.compiled import HACKS
 from orchestrator.diagnosis.signatures.words import difference_text, good_text, held_text
+from orchestrator.ledger.cache_use import misses_of
+from orchestrator.ledger.cache_use import seed_missed as missed_text
 from orchestrator.ledger.runs import CacheSize
 from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.values import as_mapping
@@ -121,20 +123,20 @@ def _counted(case: Case) -> list[str]:
 
 
 def seed_missed(case: Case) -> Iterator[Finding]:
-    run = case.run
-    status = run.record.status if run is not None and run.record is not None else None
-    counts = (status.compiled or {}) if status is not None else {}
-    hits, misses = counts.get("cache_hits"), counts.get("cache_misses")
-    if run is None or run.seeded_from is None or hits is None or misses is None or hits + misses == 0:
+    record = case.run.record if case.run is not None else None
+    compiled = record.status.compiled if record is not None and record.status is not None else None
+    use = record.cache if record is not None else None
+    missed = missed_text(use, compiled, case.cache_now if case.live else None)
+    if use is None or missed is None:
         return
-    if misses <= MISSED * (hits + misses):
-        return
-    causes = [difference_text(one) for one in differences(case.comparison, *KEYS)[:3]]
+    misses = misses_of(compiled)
+    hits = sum((compiled or {}).get(name, 0) for name in ("cache_hits", "aot_cache_hits"))
+    many = misses is not None and misses > MISSED * (hits + misses)
     yield Finding(
         "seed-missed",
-        WARNING,
-        f"the cache was made from {run.seeded_from}, and the run found little of it again",
-        (f"{hits} graphs came from the cache, {misses} did not", *causes),
+        WARNING if many else INFO,
+        f"the cache was made from {use.seeded_from}, and the run found {'little' if many else 'not all'} of it again",
+        (missed, *(difference_text(one) for one in differences(case.comparison, *KEYS)[:3])),
         "its entries were made with another torch, triton, Python or GPU, for other devices, or by other code",
         "see what differs from the run that made them, and keep this run's cache once it trains well",
         case.orch("cache", "show"),
