@@ -131,6 +131,12 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     runs.add_argument("--gone", action="store_true", help="those that only the index knows: no longer on the target")
     as_json(runs)
 
+    adopt = command("adopt", "make a record for a training in a tmux session that orch did not start")
+    adopt.add_argument("session", nargs="?", metavar="SESSION", help="its name (default: the payload's `session:`)")
+    adopt.add_argument("--socket", metavar="PATH", help="of the tmux server on the target (default: tmux's own)")
+    target(adopt)
+    as_json(adopt)
+
     read = command("read", "read one captured output as status would: its values, and where each stands")
     read.add_argument("kind", metavar="KIND", help=f"whose output it is: {', '.join(READ_KINDS)}")
     read.add_argument("file", nargs="?", metavar="FILE", default="-", help="the file; without it, or `-`: stdin")

@@ -247,7 +247,8 @@ def _marked(mark: Mark) -> str:
 def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Mapping[str, object]) -> RunSummary:
     ended = run.state.exit
     started_at = ended.started_at if ended and ended.started_at is not None else run.created_at
-    ended_at = ended.ended_at if ended else None
+    wrapper = as_mapping(raw.get("wrapper"))
+    ended_at = ended.ended_at if ended else as_float(wrapper.get("ended_at"))
     until = ended_at
     if until is None and run.state.phase in (RunPhase.RUNNING, RunPhase.STARTING):
         now = answer.get("now")

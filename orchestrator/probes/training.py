@@ -226,9 +226,15 @@ def _not_told(facts: Mapping[str, object], run: Mapping[str, object]) -> _Judgem
     broken = as_str(as_mapping(run.get("exit")).get("broken"))
     if broken:
         return RunPhase.ENDED_UNKNOWN, (f"the record of its end, {broken}, cannot be read",), ()
-    evidence = ["nobody recorded how it ended", *_what_happened(facts, run)]
+    evidence = [_why_unknown(run), *_what_happened(facts, run)]
     notes = ["live.lock is held by what the run left behind"] if held else []
     return RunPhase.ENDED_UNKNOWN, tuple(evidence), tuple(notes)
+
+
+def _why_unknown(run: Mapping[str, object]) -> str:
+    if as_mapping(as_mapping(run.get("spec")).get("adopted")):
+        return "it was adopted: only who starts a process sees how it ends"
+    return "nobody recorded how it ended"
 
 
 def _early(facts: Mapping[str, object], run: Mapping[str, object]) -> _Judgement | None:
@@ -251,7 +257,8 @@ def _what_happened(facts: Mapping[str, object], run: Mapping[str, object]) -> li
     after = as_int(run.get("oom_kills"))
     if same_boot and before is not None and after is not None and after > before:
         found.append(f"{after - before} processes of its cgroup were killed for want of memory since it began")
-    if same_boot and as_bool(run.get("wrapper_alive")) is False:
+    adopted = bool(as_mapping(as_mapping(run.get("spec")).get("adopted")))
+    if same_boot and as_bool(run.get("wrapper_alive")) is False and not adopted:
         found.append("its wrapper is gone too, so it was killed")
     now, written = as_float(facts.get("now")), as_float(as_mapping(run.get("log")).get("mtime"))
     if now is not None and written is not None:

@@ -54,7 +54,11 @@ class NotAskedError(Exception):
 
 def write(folder: str, base: str, record: Record, observed: Record) -> None:
     """folder: the run's; record: its run.json; observed: see `collect`. Never raises."""
-    told = collect(base, record, observed, DEADLINE_S)
+    put(folder, record, collect(base, record, observed, DEADLINE_S))
+
+
+def put(folder: str, record: Record, told: Record) -> None:
+    """told: of `collect`. Never raises."""
     try:
         kept_files.keep(folder, files_to_keep(str(record.get("release") or ""), told["identity"]))
         records.write_record(folder, contract.FINGERPRINT, dict(told, run_id=record.get("run_id")))

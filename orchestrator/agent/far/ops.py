@@ -27,6 +27,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "fingerprint_now": ("fingerprint", "fingerprint_now"),
     "file_contents": ("kept_files", "file_contents"),
     "mark_run": ("mark", "mark_run"),
+    "adopt_session": ("adopt", "adopt_session"),
     "note_run": ("remarks", "note_run"),
     "keep_findings": ("remarks", "keep_findings"),
     "run_facts": ("observe", "run_facts"),
@@ -86,6 +87,7 @@ OPS: Dict[str, Tuple[str, str]] = {
 
 COMMANDS: Dict[str, Tuple[str, str]] = {
     "wrapper": ("wrapper", "main"),
+    "keep": ("keeper", "main"),
 }
 """First word of `python3 <base>/lib/<hash> WORD ...` -> function(argv) -> exit code."""
 

@@ -1,0 +1,84 @@
+"""What orch adopt finds out from outside: which process is the training, its interpreter, its log, its code."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.agent.far import adopt, foreign_code
+from orchestrator.agent.far.adopt import Pane
+from orchestrator.agent.far.errors import OpError
+from tests.waiting import eventually
+
+WORK = "import sys; sys.stdout.write('up\\n'); sys.stdout.flush(); sys.stdin.read()"
+
+
+@pytest.fixture
+def shell():
+    """A pane's shell that runs what it is told, until its stdin ends."""
+    started = []
+
+    def start(script, *words):
+        started.append(
+            subprocess.Popen(["sh", "-c", script, "sh", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.communicate(timeout=20)
+
+
+def test_the_training_is_the_python_below_the_shell_and_no_tool(shell):
+    pane = shell('"$1" -c "$2" | cat', sys.executable, WORK)
+    assert pane.stdout.readline() == b"up\n"
+    other = shell("sleep 0.01; exec cat")
+    found, stat = adopt.find_training([Pane("%1", other.pid, False), Pane("%0", pane.pid, False)], "x")
+    assert found.id == "%0" and adopt.process.command_line(stat.pid)[-1] == WORK
+    with pytest.raises(OpError) as refused:
+        adopt.find_training([Pane("%1", other.pid, False)], "x")
+    assert refused.value.kind == "missing" and str(other.pid) in refused.value.evidence
+
+
+def test_a_venv_is_known_by_the_path_it_was_called_by(tmp_path):
+    link = tmp_path / "venv" / "bin" / "python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(sys.executable)
+    path = {"PATH": str(link.parent)}
+    for argv in (["python", "x.py"], [str(link), "x.py"], ["venv/bin/python"]):
+        assert adopt.python_of(argv, str(tmp_path), path, os.getpid()) == str(link)
+    assert adopt.python_of(["python3.99"], "/", {}, os.getpid()) == os.readlink("/proc/self/exe")
+    assert adopt.python_of(["./train"], "/", path, os.getpid()) is None
+
+
+def test_of_a_training_that_writes_to_a_file_that_is_the_log(tmp_path):
+    own = tmp_path / "own.log"
+    with own.open("wb") as out:
+        child = subprocess.Popen([sys.executable, "-c", WORK], stdin=subprocess.PIPE, stdout=out)
+    eventually(lambda: own.read_bytes() == b"up\n", "it writes")
+    assert adopt.join_log([], Pane("%0", 1, False), child.pid, str(tmp_path / "run.log")) == (str(own), None)
+    assert (tmp_path / "run.log").read_text() == "up\n"
+    child.communicate(timeout=20)
+
+
+def test_its_code_is_what_lies_beside_it_and_no_environment(tmp_path):
+    for path in (
+        "train.py",
+        "lib/a.py",
+        "venv/pyvenv.cfg",
+        "venv/b.py",
+        ".hidden/c.py",
+        "data/d.bin",
+        "one/two/three/e.py",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "model.py").write_text("m")
+    found = foreign_code.listing(str(tmp_path), ["python", "train.py"], str(tmp_path / "orch"))
+    assert set(found) == {"train.py", "lib/a.py"} and all(len(sha256) == 64 for sha256 in found.values())
+    (elsewhere / "go.py").write_text("g")
+    found = foreign_code.listing(str(tmp_path / "data"), ["python", f"{elsewhere}/go.py"], "/nowhere")
+    assert set(found) == {f"{elsewhere}/go.py", f"{elsewhere}/model.py"}
