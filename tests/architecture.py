@@ -47,6 +47,7 @@ IO_MODULES = {
     "orchestrator.operations.notify",
     "orchestrator.operations.object_store",
     "orchestrator.operations.publish",
+    "orchestrator.operations.schedule",
     "orchestrator.playbook.store",
 }
 # The command line may give its terminal away: it has to become the other program.

@@ -7,6 +7,7 @@ import argparse
 from orchestrator import __version__
 from orchestrator.cli.parser_words import Parser, as_json, count, seconds, selectors, target
 from orchestrator.cli.publish_parser import add_publish
+from orchestrator.cli.schedule_parser import add_schedule
 
 EXIT_CODES = """\
 exit codes: 0 done, 1 nothing found (logs --traceback) or different (diff),
@@ -225,6 +226,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     )
     play.add_argument("--schema", action="store_true", help="print the JSON Schema of playbooks, for editors")
     as_json(play)
+
+    add_schedule(command("schedule", "play a playbook at a time of day: a systemd timer, or a line for cron"))
 
     _add_env(command("env", "the target's Python environments: make, check, choose"), common)
 

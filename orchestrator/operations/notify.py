@@ -173,11 +173,12 @@ async def _run_once(command: Sequence[str], message: Message, limit_s: float) ->
         return f"{why}: {printed}" if printed else why
 
 
-def read_reference(reference: str) -> tuple[str, str]:
-    """`env:NAME` or `file:PATH` -> (the secret, a warning). The secret is empty when there is none."""
+def read_reference(reference: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """`env:NAME` or `file:PATH` -> (the secret, a warning). The secret is empty when there is none. environment: ours,
+    unless it is another one's."""
     kind, _, name = reference.partition(":")
     if kind == "env" and name:
-        found = os.environ.get(name, "").strip()
+        found = (os.environ if environment is None else environment).get(name, "").strip()
         return found, "" if found else f"the webhook is not told: the environment has no {name}"
     if kind == "file" and name:
         path = Path(name).expanduser()
