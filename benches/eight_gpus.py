@@ -83,11 +83,8 @@ class Bench:
         """cache: the name of a compile cache of this bench."""
         number = len(self.made)
         self.made.append(number)
-        sharing = self.gpus < sum(split)
         device = "cuda" if self.gpus else "cpu"
         settings = {**two_gpus.settings(self.tiny), "engine": engine, "device": device, "steps": 100_000, **changes}
-        if sharing and self.gpus:
-            settings["engine"] = "threads"  # one GPU has room for no second process of these roles
         run = two_gpus.run_folder(
             self.folder,
             f"run-{os.getpid()}-{number}",
@@ -98,6 +95,10 @@ class Bench:
             model=str(self.folder / "model"),
         )
         return Job(run, self.folder / cache, self)
+
+    def shares_a_gpu(self, split: tuple[int, int]) -> bool:
+        """Then it is one process: a GPU of its own is what the engine of processes gives each role."""
+        return 0 < self.gpus < sum(split)
 
     def start_deadline_s(self) -> float:
         return START_S[self.tiny]
@@ -387,20 +388,26 @@ def rows_of(bench: Bench) -> list[Row]:
     def rated(split: tuple[int, int], engine: str) -> Row:
         return Row("rate", f"{split[0]}+{split[1]}, {engine}", rate_s, lambda: rate(bench, split, engine))
 
+    threads = [
+        Row("off", "no guard, nothing compiled before", 2 * start_s, lambda: guard_off(bench)),
+        started("threads", True),
+        started("threads", False),
+        rated(main, "threads"),
+    ]
+    # Both roles on one GPU.
+    alone = Row("rate", "1+1 on one GPU, threads", rate_s, lambda: rate(one_gpu(bench), (1, 1), "threads"))
+    if bench.shares_a_gpu(main):
+        return [*threads, alone]
     return [
         started("processes", True),
         started("processes", False),
         rated(main, "processes"),
         Row("hurt", "one drafter killed", start_s, lambda: hurt(bench, "drafter", signal.SIGKILL)),
         Row("hurt", "one target frozen", start_s + 30, lambda: hurt(bench, "target", signal.SIGSTOP)),
-        Row("off", "no guard, nothing compiled before", 2 * start_s, lambda: guard_off(bench)),
-        started("threads", True),
-        started("threads", False),
-        rated(main, "threads"),
+        *threads,
         *[rated(split, "processes") for split in bench.splits[1:]],
         *[rated(split, "threads") for split in bench.splits[1:]],
-        # With one GPU for both roles.
-        Row("rate", "1+1 on one GPU, threads", rate_s, lambda: rate(one_gpu(bench), (1, 1), "threads")),
+        alone,
     ]
 
 
