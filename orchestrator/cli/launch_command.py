@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
 from orchestrator.cli.waiting import WaitDisplay
+from orchestrator.cli.warming import require_warm, seeding_of, warmed
 from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
 from orchestrator.ledger.runspec import parse_settings
-from orchestrator.operations.launch import LaunchRequest, Seeding, launch, parse_condition
+from orchestrator.operations.launch import LaunchRequest, launch, parse_condition
 from orchestrator.reports.launch import LaunchReport, render_started, render_waited
 
 
@@ -22,7 +24,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         wait=parse_condition(arguments.wait) if arguments.wait else None,
         timeout_s=arguments.timeout,
         resume=arguments.resume,
-        seed=_seeding(arguments),
+        seed=seeding_of(arguments, "launch"),
     )
     if arguments.timeout is not None and request.wait is None:
         raise UsageError("--timeout says how long to wait, but there is no --wait", way_out="orch launch --wait end")
@@ -54,9 +56,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.result(render_started(report))
             output.still_running = f"The run {report.run_id} goes on: `orch status` to look, `orch stop` to end it."
 
+        asked = request
+        if arguments.warm:
+            require_warm(await warmed(target, request, output, display))
+            asked = replace(request, seed=None)  # the warm-up has seeded
         return await launch(
             target,
-            request,
+            asked,
             on_starting=starting,
             on_started=started,
             on_status=display.for_target(target.name),
@@ -80,12 +86,3 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if code == 0:
         output.next_step("orch pull" if all(ended) else "orch status   (or: orch logs -f)")
     return code
-
-
-def _seeding(arguments: argparse.Namespace) -> Seeding | None:
-    """Raises UsageError."""
-    if arguments.seed is not None:
-        return Seeding(arguments.seed, arguments.replace, arguments.force)
-    if arguments.replace or arguments.force:
-        raise UsageError("--replace and --force go with --seed", way_out="orch launch --seed last-good --replace")
-    return None

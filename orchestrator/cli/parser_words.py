@@ -36,6 +36,16 @@ def as_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print it for a program to read")
 
 
+def seeding(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seed", metavar="NAME|last-good", help="make the compile cache from this snapshot first, if it fits"
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="with --seed: keep the cache that is there as a snapshot"
+    )
+    parser.add_argument("--force", action="store_true", help="with --seed: also where no look-up can hit")
+
+
 def selectors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "targets",

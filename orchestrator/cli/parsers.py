@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from orchestrator import __version__
-from orchestrator.cli.parser_words import Parser, as_json, count, seconds, selectors, target
+from orchestrator.cli.parser_words import Parser, as_json, count, seconds, seeding, selectors, target
 from orchestrator.cli.publish_parser import add_publish
 from orchestrator.cli.schedule_parser import add_schedule
 
@@ -89,14 +89,18 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     launch.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="payload setting; one each"
     )
-    launch.add_argument(
-        "--seed", metavar="NAME|last-good", help="make the compile cache from this snapshot first, if it fits"
-    )
-    launch.add_argument(
-        "--replace", action="store_true", help="with --seed: keep the cache that is there as a snapshot"
-    )
-    launch.add_argument("--force", action="store_true", help="with --seed: also where no look-up can hit")
+    seeding(launch)
+    launch.add_argument("--warm", action="store_true", help="first `orch warmup`; only when that is done, launch")
     launch.add_argument("--attach", action="store_true", help="attach to the session once started")
+
+    warmup = command("warmup", "compile what a run will ask for, and prove it in a fresh process; exit code 14: not so")
+    selectors(warmup)
+    warmup.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as for the launch to come"
+    )
+    warmup.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up waiting for a pass after this")
+    seeding(warmup)
+    as_json(warmup)
 
     status = command("status", "what runs, how it goes, how the last run ended")
     selectors(status)

@@ -117,6 +117,8 @@ class Payload:
     exclude: tuple[str, ...]
     """Glob patterns of payload files that are not shipped, beside the built-in ones."""
     expected: Expected
+    warmup: tuple[str, ...] = ()
+    """Compiles what `command` will ask for, and ends with success; empty: the payload has no such command."""
 
 
 @dataclass(frozen=True)

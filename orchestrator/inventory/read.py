@@ -152,6 +152,7 @@ class _Conversion:
             name=name,
             folder=self._local_path(entry.folder),
             command=tuple(entry.command),
+            warmup=tuple(entry.warmup or ()),
             session=entry.session,
             python=entry.python,
             environments=MappingProxyType(

@@ -173,6 +173,7 @@ class EnvironmentEntry(Entry):
 class PayloadEntry(Entry):
     folder: Line
     command: Annotated[list[Text], Field(min_length=1), AfterValidator(_command)]
+    warmup: Annotated[list[Text], AfterValidator(_command)] | None = None
     session: Session | None = None
     python: Program | None = None
     environments: dict[Name, EnvironmentEntry] = Field(default_factory=dict)

@@ -73,6 +73,7 @@ def _payload(values: Plain) -> Payload:
     rebuilt: Plain = {
         "folder": Path(values["folder"]),
         "command": tuple(values["command"]),
+        "warmup": tuple(values["warmup"]),
         "variables": MappingProxyType(values["variables"]),
         "settings": MappingProxyType(values["settings"]),
         "exclude": tuple(values["exclude"]),

@@ -91,7 +91,7 @@ def _instead(kind: str, value: object, path: Path) -> str:
 def _as_list(value: object, path: Path) -> str:
     if not isinstance(value, str):
         return "write a list: [first, second]"
-    if path[-1] == "command":
+    if path[-1] in ("command", "warmup"):
         try:
             words = shlex.split(value)
         except ValueError:

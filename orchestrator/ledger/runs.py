@@ -25,6 +25,10 @@ NEAR_BEST = 0.85
 """A run that was slower than this part of the fastest one is not a good one, however it ended."""
 
 
+WARMUP_OF = "warm-up of "
+"""Before the payload's name, for a run that only compiles."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """What of two runs must be the same for their speeds to be comparable. None: not known, and not compared."""
@@ -34,7 +38,13 @@ class Shape:
     """Devices that hold targets."""
     drafters: int | None = None
 
+    @property
+    def is_warmup(self) -> bool:
+        return (self.payload or "").startswith(WARMUP_OF)
+
     def fits(self, other: Shape) -> bool:
+        if self.is_warmup != other.is_warmup:
+            return False
         mine, theirs = ((one.payload, one.targets, one.drafters) for one in (self, other))
         return all(a is None or b is None or a == b for a, b in zip(mine, theirs, strict=True))
 
@@ -260,7 +270,7 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
     return RunSummary(
         run_id=run.run_id,
         phase=run.state.phase,
-        outcome=run_outcome(run),
+        outcome=("warm-up " if spec.get("warmup") else "") + run_outcome(run),
         failed=run.failed,
         started_at=started_at,
         ended_at=ended_at,
@@ -276,7 +286,7 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
         launched_by=as_str(spec.get("launched_by")),
         command=run.argv,
         mark=parse_mark(raw.get("mark")),
-        shape=Shape(as_str(spec.get("payload")), as_int(spec.get("targets")), as_int(spec.get("drafters"))),
+        shape=_shape(spec),
         created_at=run.created_at,
         acceptance=as_float(as_mapping(run.result).get("acceptance_length")),
         cache_before=_cache_size(raw.get("cache_before")),
@@ -287,6 +297,14 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
         notes=parse_notes(raw.get("remarks")),
         adopted=bool(spec.get("adopted")),
     )
+
+
+def _shape(spec: Mapping[str, object]) -> Shape:
+    """A warm-up trains nothing: it is like other warm-ups of its payload, and no run to compare with."""
+    payload = as_str(spec.get("payload"))
+    if spec.get("warmup"):
+        payload = f"{WARMUP_OF}{payload}"
+    return Shape(payload, as_int(spec.get("targets")), as_int(spec.get("drafters")))
 
 
 def _throughput(run: RunRecord, tail: bytes) -> Throughput | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.cache_enough import judge_enough, parse_plan
 from orchestrator.ledger.fingerprint import parse_fingerprint
 from orchestrator.ledger.runs import shape_of
-from orchestrator.ledger.runspec import CACHE_VARIABLES, cache_folders
+from orchestrator.ledger.runspec import CACHE_VARIABLES, build_run_spec, cache_folders
 from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, parse_snapshots
 from orchestrator.operations.ledger import ask_good_runs
 from orchestrator.operations.runs import read_json
@@ -34,10 +35,22 @@ async def show_cache(target: Target, *, trace: Trace | None = None) -> CacheRepo
             base=target.base,
             folders=folders_of(target),
             against=list(dict.fromkeys(wanted)),
+            like=_like(target),
             max_s=COUNT_S,
             timeout_s=COUNT_LIMIT_S,
         )
-    return CacheReport(target.name, target.label, parse_census(answer.header), good)
+    census, plan = parse_census(answer.header), parse_plan(answer.header.get("plan"))
+    of_good = {snapshot.name: snapshot.devices for snapshot in found.kept}.get(good.snapshot or "")
+    enough = judge_enough(census, plan, good.run_id, of_good)
+    return CacheReport(target.name, target.label, census, good, enough)
+
+
+def _like(target: Target) -> dict[str, object]:
+    """Of a launch's run.json without `--set`: what decides the shapes and the devices."""
+    if target.payload is None:
+        return {}
+    spec = build_run_spec(target, target.payload, run_id="", settings={}, resume_from=None, who="", now_s=0.0)
+    return {name: spec[name] for name in ("payload", "settings", "targets", "drafters", "model")}
 
 
 async def list_kept(target: Target, *, trace: Trace | None = None) -> SnapshotsReport:

@@ -23,6 +23,7 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.inventory.model import Payload, Target
+from orchestrator.ledger.cache_use import parse_cache_use
 from orchestrator.ledger.run_environment import KEY, RunEnvironment
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import find_checkpoint
@@ -73,6 +74,8 @@ class LaunchRequest:
     """None: start afresh; `last`, RUN or RUN:STEP."""
     seed: Seeding | None = None
     """Make the compile cache from a snapshot first."""
+    warmup: bool = False
+    """The payload's warm-up in place of its command."""
     run_id: str | None = None
     """Chosen before, by whoever must not start it twice: a second start under it is refused. None: a new one."""
     play: str | None = None
@@ -101,6 +104,8 @@ async def launch(
     """Raises PreflightError and BusyError (nothing started), RunFailedError (it ended badly), DeadlineError (it did not
     get there in time, or ended well before it could)."""
     payload = require_payload(target)
+    if request.warmup:
+        payload = replace(payload, command=require_warmup(target, payload))
     async with agent_and_config(target, trace) as (session, config):
         await take_lease(session, target)
         environment, problem = await environment_for_launch(session, target, payload)
@@ -123,6 +128,17 @@ async def launch(
             raise_if_failed(target, report.run_id, report.ended, report.log_tail)
             report = replace(report, waited="end")
     return report
+
+
+def require_warmup(target: Target, payload: Payload) -> tuple[str, ...]:
+    """Raises PreflightError."""
+    if payload.warmup:
+        return payload.warmup
+    raise PreflightError(
+        f"the payload {payload.name} of {target.name} has no warm-up; nothing was started",
+        evidence="it has no `warmup:` in the inventory: a command that compiles what a run will ask for, and ends",
+        way_out=f"payloads: {payload.name}: warmup: [python, warmup.py]     see docs/payloads.md",
+    )
 
 
 async def _seed(
@@ -209,6 +225,8 @@ async def _start(
         who=who_asks(),
         now_s=now_s,
     )
+    if request.warmup:
+        spec["warmup"] = True
     if environment is not None:
         spec[KEY] = environment.record()
     if request.play is not None:
@@ -297,6 +315,7 @@ async def _wait(
         status=answer["status"],
         ended=answer["exit"],
         result=run["result"],
+        cache=parse_cache_use(run.get("cache")),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.ledger.cache_enough import NOTHING_KNOWN, Enough
 from orchestrator.ledger.cache_fit import Fit
 from orchestrator.ledger.journal import utc_text
 from orchestrator.ledger.snapshots import Snapshot, Snapshots
@@ -34,6 +35,8 @@ class CacheReport:
     label: str
     census: Census
     last_good: LastGood
+    enough: Enough = NOTHING_KNOWN
+    """Beside the plan of a run like the next one, and the last good run."""
 
     @property
     def of_last_good(self) -> float | None:
@@ -68,6 +71,9 @@ def render_cache(report: CacheReport) -> str:
         lines.append("  graphs by device: " + devices_text(census.devices))
     if census.newest_at is not None:
         lines.append(f"  written: {_ago(census, census.oldest_at)} to {_ago(census, census.newest_at)}")
+    lines += [f"  NOT ENOUGH: {one_line(text)}" for text in report.enough.lacking]
+    if report.enough.verdict:
+        lines.append(f"  enough, by count, for {'; and for '.join(report.enough.against)}")
     if census.seeding is not None:
         lines.append(
             f"  a seeding from {one_line(census.seeding)} was cut short: the next launch or cache command finishes it"
@@ -126,6 +132,7 @@ def cache_record(report: CacheReport) -> dict[str, Any]:
         complete=report.census.complete,
     )
     about = {"target": report.target, "last_good": asdict(report.last_good), "of_last_good": report.of_last_good}
+    about["enough"] = asdict(report.enough)
     return {"schema": SCHEMA, "what": "show", **plain_values({**about, "cache": census})}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.ledger.cache_use import CacheUse
 from orchestrator.ledger.run_environment import RunEnvironment, short_environment
 from orchestrator.probes.training import parse_status
 from orchestrator.reports.cache import SeededReport, render_seeded
@@ -35,6 +36,8 @@ class LaunchReport:
     """False: the run ended well, and before that."""
     status: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
+    cache: CacheUse | None = None
+    """What it made of the compile cache, where its end was waited for."""
     seeded: SeededReport | None = None
     """None: the compile cache was left as it was."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.far import cache_census, cache_clear, cache_seed, lease, live
+from orchestrator.agent.far import cache_census, cache_clear, cache_plan, cache_seed, lease, live
 from orchestrator.probes.cache_census import parse_census
 
 ON_GPU = b"\x80\x04source\nwith torch.cuda._DeviceGuard(%d):\n    torch.cuda.set_device(%d)\nx = async_compile.triton("
@@ -169,3 +169,22 @@ def test_the_op_and_its_parser_agree(warm):
         "code",
         "lock",
     ]
+
+
+def test_the_plan_is_that_of_the_newest_run_like_the_next_one(place):
+    like = {"payload": "dflash", "settings": {"rows": 8}, "targets": 5, "drafters": 3, "model": None}
+
+    def record(run_id, plan, **changes):
+        folder = place.base / "runs" / run_id
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps({"run_id": run_id, **like, **changes}))
+        (folder / "runtime.json").write_text(json.dumps({"compile_plan": plan}))
+
+    assert cache_plan.find_plan(str(place.base), like) is None
+    record("r1", {"graphs": {"cuda:0": 4}})
+    record("r2", {"graphs": {"cuda:0": 6}}, warmup=True)
+    record("r3", {"graphs": {"cuda:0": 2}}, settings={"rows": 1})
+    record("r4", {"graphs": {}})
+    assert cache_plan.find_plan(str(place.base), like) == {"run_id": "r2", "graphs": {"cuda:0": 6}, "alike": True}
+    other = cache_plan.find_plan(str(place.base), dict(like, drafters=1))
+    assert other == {"run_id": "r3", "graphs": {"cuda:0": 2}, "alike": False}

@@ -327,6 +327,16 @@ def test_a_run_of_another_shape_is_no_comparison(runs: Any, expected: str | None
     assert (found.run_id if found else None) == expected
 
 
+@pytest.mark.parametrize("like", [Shape("dflash", 5, 3), Shape(None)])
+def test_a_warm_up_is_no_run_to_compare_with(like: Shape) -> None:
+    warmup = shaped(90000.0)
+    warmup["spec"]["warmup"] = True
+    runs = overview(shaped(20000.0), warmup)
+    assert [run.outcome for run in runs] == ["ended well", "warm-up ended well"]
+    found = last_good(runs, like)
+    assert found is not None and found.run_id == "r0"
+
+
 @pytest.mark.parametrize("printed", ["step {n}/9 {rate:.1f} it/s\n", "step {n}/9 {rate:.1f} samples/s\n"])
 def test_a_training_that_counts_no_tokens_is_judged_by_what_it_counts(printed: str) -> None:
     tails = [printed.format(n=number, rate=rate).encode() for number, rate in enumerate((20.0, 4.0, 18.0, 5.0))]

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Se
 
 from . import cache, live, process, records
 from .cache_folders import nested, separate
+from .cache_plan import find_plan
 from .errors import OpError
 from .manifest import FILE
 from .records import Record, contract
@@ -35,11 +36,11 @@ class File(NamedTuple):
 
 
 def cache_show(params: Record, body: bytes, channel: Any) -> Record:
-    """params: base, folders {cache: absolute path}, against [snapshot names], max_files, max_s.
+    """params: base, folders {cache: absolute path}, against [snapshot names], like (see find_plan), max_files, max_s.
 
     {"folders": {cache: {path, exists, bytes, files, oldest_mtime, newest_mtime, complete, unreadable}},
     "kinds": {kind: {entries, files, bytes}}, "devices": {"cuda:0": graphs, ...}, "users", "launch", "seeded",
-    "seeding": what a seeding that was cut short is to do,
+    "seeding": what a seeding that was cut short is to do, "plan": as find_plan tells,
     "against": {snapshot: {kinds, devices, bytes, files, same, changed, gone, new} or {"error"}}, "counted_at"}
     """
     base = records.base_folder(params)
@@ -59,6 +60,7 @@ def cache_show(params: Record, body: bytes, channel: Any) -> Record:
         "launch": _launch(base),
         "seeded": records.read_record(base, SEEDED),
         "seeding": records.read_record(base, records.SEEDING),
+        "plan": find_plan(base, dict(params.get("like") or {})),
         "against": {str(name): _against(base, name, files) for name in params.get("against") or []},
         "counted_at": time.time(),
     }

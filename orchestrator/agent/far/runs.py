@@ -22,7 +22,7 @@ TAIL_BYTES = 4096
 SAMPLES = 16
 TOLD_OF_SPEC = (
     *("run_id", "created_at", "release", "argv", "cwd", "resume_from", "launched_by", "adopted"),
-    *("payload", "targets", "drafters"),
+    *("payload", "targets", "drafters", "warmup"),
 )
 TOLD_OF_RESULT = ("acceptance_length",)
 

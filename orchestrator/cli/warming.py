@@ -1,0 +1,52 @@
+"""What `orch launch` and `orch warmup` share: the words that seed, and a warm-up as it is told."""
+
+from __future__ import annotations
+
+import argparse
+
+from orchestrator.cli.output import Output
+from orchestrator.cli.waiting import WaitDisplay
+from orchestrator.errors import NotAsWantedError, UsageError
+from orchestrator.inventory.model import Target
+from orchestrator.operations.launch import LaunchRequest, Seeding
+from orchestrator.operations.warmup import warm_up
+from orchestrator.reports.launch import LaunchReport, render_started
+from orchestrator.reports.warmup import WarmupPass, WarmupReport, pass_text, why_not
+
+
+def seeding_of(arguments: argparse.Namespace, command: str) -> Seeding | None:
+    """Raises UsageError."""
+    if arguments.seed is not None:
+        return Seeding(arguments.seed, arguments.replace, arguments.force)
+    if arguments.replace or arguments.force:
+        raise UsageError("--replace and --force go with --seed", way_out=f"orch {command} --seed last-good --replace")
+    return None
+
+
+async def warmed(target: Target, request: LaunchRequest, output: Output, display: WaitDisplay) -> WarmupReport:
+    """Tells on stderr how it goes."""
+
+    def started(report: LaunchReport) -> None:
+        output.note(render_started(report))
+        output.still_running = f"The warm-up {report.run_id} goes on: `orch status` to look, `orch stop` to end it."
+
+    def passed(one: WarmupPass) -> None:
+        display.finish()
+        output.note(f"{target.name}: {pass_text(one)}")
+
+    show = display.for_target(target.name)
+    return await warm_up(target, request, on_started=started, on_status=show, on_pass=passed, trace=output.trace)
+
+
+def require_warm(report: WarmupReport) -> None:
+    """Raises NotAsWantedError."""
+    if report.done:
+        return
+    way_out = "orch cache show     what is in it, by device"
+    if not report.proven:
+        way_out += f"\norch logs {report.passes[-1].run_id}"
+    raise NotAsWantedError(
+        f"{report.target} is not warm enough: a run would compile, or is not sure to find all it asks for",
+        evidence="\n".join(why_not(report)),
+        way_out=way_out,
+    )

@@ -1,0 +1,62 @@
+"""Compile what a run will ask for, as a run of its own, and prove it: a fresh process then finds all of it.
+
+Rule: a pass that adds nothing to the cache and misses nothing is the proof; one that compiled is none of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.inventory.model import Target
+from orchestrator.ledger.cache_use import misses_of
+from orchestrator.operations.cache import show_cache
+from orchestrator.operations.launch import LaunchRequest, WaitCondition, launch
+from orchestrator.probes.training import parse_status
+from orchestrator.reports.launch import LaunchReport
+from orchestrator.reports.warmup import WarmupPass, WarmupReport
+from orchestrator.transport.tracing import Trace
+
+MOST_PASSES = 2
+
+
+async def warm_up(
+    target: Target,
+    request: LaunchRequest,
+    *,
+    on_starting: Callable[[], None] | None = None,
+    on_started: Callable[[LaunchReport], None] | None = None,
+    on_status: Callable[[Mapping[str, Any]], None] | None = None,
+    on_pass: Callable[[WarmupPass], None] | None = None,
+    trace: Trace | None = None,
+) -> WarmupReport:
+    """request: settings, timeout_s (of each pass) and seed count. Raises what a launch raises; a report that is not
+    `done` is no error here."""
+    asked = replace(request, warmup=True, wait=WaitCondition("end"), resume=None)
+    passes: list[WarmupPass] = []
+    while len(passes) < MOST_PASSES and not (passes and passes[-1].found_all):
+        events = {"on_starting": on_starting, "on_started": on_started, "on_status": on_status}
+        report = await launch(target, asked, trace=trace, **events)  # type: ignore[arg-type]
+        passes.append(_pass(report))
+        if on_pass:
+            on_pass(passes[-1])
+        asked = replace(asked, seed=None, run_id=None)
+    shown = await show_cache(target, trace=trace)
+    return WarmupReport(target.name, target.label, tuple(passes), shown.enough, shown.census.entries)
+
+
+def _pass(report: LaunchReport) -> WarmupPass:
+    status = parse_status(report.status)
+    compiled = status.compiled if status is not None else None
+    after = report.cache.after if report.cache is not None else None
+    ended = report.ended or {}
+    began, end = ended.get("started_at"), ended.get("ended_at")
+    return WarmupPass(
+        run_id=report.run_id,
+        took_s=end - began if isinstance(began, float) and isinstance(end, float) else None,
+        misses=misses_of(compiled),
+        new_files=after.new_files if after is not None else None,
+        new_graphs=after.new_graphs if after is not None else None,
+        complete=after is not None and after.complete,
+    )
