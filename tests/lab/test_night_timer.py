@@ -1,4 +1,4 @@
-"""The nightly retrain as its timer starts it, with nobody's shell around: from nothing to a published drafter, twice."""
+"""The nightly retrain as its timer starts it, without a shell: twice, from nothing to a published drafter."""
 
 from __future__ import annotations
 
