@@ -6,15 +6,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.lab.embedded import EmbeddedLab
+from orchestrator.lab.real import RealLab
+from orchestrator.lab.surface import NEIGHBOUR_ID as NEIGHBOUR
 from tests.lab.place import Place, said
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.lab
 numbers = itertools.count(1)
 
 TRAIN = '''\
@@ -81,6 +83,7 @@ def ids(record: dict[str, Any]) -> list[str]:
     return [one["id"] for one in record["findings"] if one["severity"] != "info"]
 
 
+@pytest.mark.lab
 def test_a_new_target_is_told_row_by_row_what_it_lacks(patient: Patient) -> None:
     place = patient.place
     place.write(command=patient.command("21000"), data=f"{place.base}/data", devices=8)
@@ -96,6 +99,7 @@ def test_a_new_target_is_told_row_by_row_what_it_lacks(patient: Patient) -> None
     assert "no-such-program is not there" in text and "8 there, 99 wanted" in text
 
 
+@pytest.mark.lab
 def test_a_target_without_runs_says_what_it_says(patient: Patient) -> None:
     patient.place.write(command=patient.command("21000"))
     code, record = patient.doctor()
@@ -104,6 +108,7 @@ def test_a_target_without_runs_says_what_it_says(patient: Patient) -> None:
     assert {"what": "run", "why": "there is no run yet"} in record["not_looked"]
 
 
+@pytest.mark.lab
 def test_a_target_that_cannot_be_reached_is_a_finding(patient: Patient) -> None:
     place = patient.place
     place.write(command=["true"], host={"port": 1})
@@ -129,6 +134,7 @@ def good(patient: Patient) -> str:
     return str(json.loads(patient.place.ok("runs", "--json"))["runs"][0]["run_id"])
 
 
+@pytest.mark.lab
 def test_a_healthy_a_slow_and_a_dead_run_are_told_apart(patient: Patient, good: str) -> None:
     patient.deploy(TRAIN)
     patient.runs()
@@ -152,6 +158,7 @@ def test_a_healthy_a_slow_and_a_dead_run_are_told_apart(patient: Patient, good: 
     assert {one["id"] for one in listed[slow_run]["findings"]} == {"code-edited", "slow"}
 
 
+@pytest.mark.lab
 def test_findings_rise_in_status_while_a_run_goes_on(patient: Patient, good: str) -> None:
     place = patient.place
     patient.deploy(TRAIN)
@@ -170,3 +177,35 @@ def test_findings_rise_in_status_while_a_run_goes_on(patient: Patient, good: str
 def _judged(place: Place) -> dict[str, Any] | None:
     record = place.status()
     return record if record["findings"] is not None else None
+
+
+@pytest.fixture
+def gpu_place(real_lab: RealLab, tmp_path: Path) -> Iterator[Place]:
+    place = Place(real_lab, tmp_path, f"i{next(numbers)}")
+    place.write(command=["true"], devices=8)
+    yield place
+    place.clean()
+    real_lab.set_gpus({})
+
+
+@pytest.mark.real_lab
+def test_what_holds_gpus_is_told_apart_by_whose_it_is(gpu_place: Place, neighbour: RealLab) -> None:
+    stray = gpu_place.hold_gpus({5: 60_000})
+    gpu_place.hold_gpus({2: 40_000}, container=NEIGHBOUR)
+    done = gpu_place.orch("doctor", "--json")
+    record = json.loads(done.stdout)
+    assert done.returncode == 1 and ids(record) == ["stray-process"]
+    found = {one["id"]: one for one in record["findings"]}
+    assert any("nvidia5" in line for line in found["stray-process"]["evidence"])
+    assert "GPU 2" in found["gpu-neighbour"]["what"] and found["gpu-neighbour"]["severity"] == "info"
+    assert stray.alive(), "it only looks"
+
+
+@pytest.mark.real_lab
+def test_a_lost_gpu_is_named(gpu_place: Place, real_lab: RealLab) -> None:
+    real_lab.set_gpus({"lost": [3]})
+    done = gpu_place.orch("doctor", "--json")
+    record = json.loads(done.stdout)
+    assert done.returncode == 1 and ids(record)[0] == "gpu-lost", record["findings"]
+    what = record["findings"][0]["what"]
+    assert "GPU 3" in what or "5D:00.0" in what, "NVML numbers it, nvidia-smi names its place"
