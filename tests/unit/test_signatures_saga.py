@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,3 +222,9 @@ def test_a_dead_run_with_a_named_cause_says_what_to_mend_first() -> None:
 def test_what_changed_is_not_called_as_it_was() -> None:
     found = diagnosed(identity_of_run={"data": {"files": 1, "bytes": 1, "sample": "e" * 64}})
     assert not [text for text in found.healthy if text.startswith("code, settings and data")]
+
+
+def test_the_page_has_each_finding_in_its_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text()
+    table = page.partition("## What is looked for")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^\| ([a-z-]+) \|", table, re.MULTILINE))[1:] == ORDER
