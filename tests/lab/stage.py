@@ -166,7 +166,7 @@ class Stage:
     """One good run is there, marked good, at 21.2 Ktok/s with a warm cache of 353 MB."""
 
     def __init__(self, lab: Lab, folder: Path, name: str) -> None:
-        self.lab = lab
+        self.lab, self.goes_on = lab, False
         self.place = Place(lab, folder, name)
         self.root = Path(self.place.base).parent
         self.venv = MadeVenv(self.root / "venv")
@@ -236,6 +236,7 @@ class Stage:
         new = self._runs() - before
         assert len(new) == 1, said(done)
         run_id = new.pop()
+        self.goes_on = story.goes_on
         if story.goes_on:
             eventually((self.root / "orch/runs" / run_id / "told").exists, "the story is told")
         return run_id
@@ -273,16 +274,24 @@ class Stage:
         lines = tuple(diff.result().stdout.decode().splitlines())
         return Answer(run_id, json.loads(done.stdout), lines, doctor_s)
 
+    def findings(self) -> list[Any]:
+        """What doctor says above info."""
+        done = self.place.orch("doctor", "--json")
+        assert done.returncode in (0, 1), said(done)
+        told = json.loads(done.stdout)["findings"]
+        assert (done.returncode == 0) == all(one["severity"] == "info" for one in told), told
+        return [one for one in told if one["severity"] != "info"]
+
     @contextmanager
     def as_it_was(self) -> Iterator[None]:
-        """All of the target is put back afterwards, and what was started ended."""
+        """All of the target is put back afterwards, and the run that goes on is ended."""
         kept, runtime = self.root.with_name(self.root.name + ".kept"), dict(self.runtime)
         copy(self.root, kept)
         try:
             yield
         finally:
-            self.place.orch("stop", "--kill", "--timeout", "0")
-            self.lab.set_gpus({})
+            if self.goes_on:
+                self.place.orch("stop", "--kill", "--timeout", "0")
             self.write()
             self.runtime = runtime
             shutil.rmtree(self.root)
