@@ -6,7 +6,7 @@ Rule: pure; built only from the agent's runs_overview. Unknown is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
@@ -16,13 +16,16 @@ from orchestrator.probes.compile_cache import parse_cache_stats
 from orchestrator.probes.printed import Rate, read_line
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.text import one_line
-from orchestrator.probes.throughput import Throughput, merge, read_tail, tail_median
+from orchestrator.probes.throughput import Throughput, merge, read_end
 from orchestrator.probes.training import RunPhase, how_it_ended
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 
 GOOD, BAD = "good", "bad"
 NEAR_BEST = 0.85
 """A run that was slower than this part of the fastest one is not a good one, however it ended."""
+
+END_LINES = 24
+"""Of a log, the last ones: what its rate was at the end."""
 
 
 WARMUP_OF = "warm-up of "
@@ -308,12 +311,11 @@ def _shape(spec: Mapping[str, object]) -> Shape:
 
 
 def _throughput(run: RunRecord, tail: bytes) -> Throughput | None:
-    """The long rate of what was only printed: the median of its last lines. One line may be half or twice as fast."""
-    whole = run.log_size_bytes == len(tail)
-    told = merge(run.status, read_tail(tail, begins_whole=whole))
-    if told is None or told.rate is None or told.long_rate is not None:
-        return told
-    return replace(told, long_rate=tail_median(tail, told.rate, begins_whole=whole))
+    """A log is read only where status.json leaves anything open: reading lines takes most of the time of a list."""
+    said = run.status
+    if said is not None and None not in (said.step, said.total_steps, said.loss, said.tokens_per_s):
+        return merge(said, None)
+    return merge(said, read_end(tail, begins_whole=run.log_size_bytes == len(tail), lines=END_LINES))
 
 
 def _cache_size(told: object) -> CacheSize | None:

@@ -26,6 +26,8 @@ FILE = "orch/runs.sqlite3"
 VERSION = 1
 BUSY_S = 5.0
 """How long another orch that writes is waited for."""
+SEEN_S = 60.0
+"""How exactly it is known when a target was last asked."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS places (place TEXT PRIMARY KEY, seen_at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (
@@ -99,12 +101,19 @@ class Index:
             there = set(listed)
             first = listed[0] if listed else ""
             gone = [(place, row[0], asked_at) for row in known if row[0] >= first and row[0] not in there]
+            if not rows and not gone and self._seen_lately(index, place):
+                return
             index.executemany(KEEP, rows)
             index.executemany("UPDATE runs SET gone = 1 WHERE place = ? AND run_id = ? AND asked_at <= ?", gone)
             index.execute(
                 "INSERT INTO places VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET seen_at = excluded.seen_at",
                 (place, time.time()),
             )
+
+    def _seen_lately(self, index: sqlite3.Connection, place: str) -> bool:
+        """Writing takes longer than all else where nothing has changed."""
+        seen = index.execute("SELECT seen_at FROM places WHERE place = ?", (place,)).fetchone()
+        return seen is not None and 0 <= time.time() - seen[0] < SEEN_S
 
     def check(self) -> None:
         """Reads all of it; moved aside when it is damaged."""

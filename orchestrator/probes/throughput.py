@@ -89,6 +89,10 @@ class ThroughputMeter:
         if len(self._pending) > MAX_PENDING_CHARS:
             self._pending, self._skipping = "", True
 
+    def take(self, reading: Reading) -> None:
+        """One line that was read already."""
+        self._take(reading, self._clock())
+
     def feed_status(self, status: TrainingStatus | None) -> None:
         """status.json as it stands."""
         self._status = status
@@ -145,13 +149,22 @@ def read_tail(tail: bytes, *, begins_whole: bool) -> Throughput | None:
     return replace(fact, long_rate=None, age_s=None) if fact else None
 
 
-def tail_median(tail: bytes, like: Rate, *, begins_whole: bool) -> Rate | None:
-    """Of the rates of that kind that the end of a log prints; None for fewer than three."""
-    readings = _readings(tail.decode("utf-8", "replace"), first_is_cut=not begins_whole)
+def read_end(tail: bytes, *, begins_whole: bool, lines: int = LINES_READ) -> Throughput | None:
+    """As read_tail, of its last lines only; the long rate is the median of the rates that they print, of three or
+    more: a single line may be half or twice as fast."""
+    text = tail.decode("utf-8", "replace")
+    text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1]
+    readings = _readings(text, first_is_cut=not begins_whole, lines=lines)
+    meter = ThroughputMeter(lambda: 0.0)
+    for reading in readings:
+        meter.take(reading)
+    fact = meter.fact()
+    if fact is None or fact.rate is None:
+        return fact and replace(fact, long_rate=None, age_s=None)
     rates = [reading.rates[0] for reading in readings if reading.rates]
-    kind = (like.counted, like.per_device)
+    kind = (fact.rate.counted, fact.rate.per_device)
     values = [rate.per_s for rate in rates if (rate.counted, rate.per_device) == kind]
-    return Rate(_median(values), *kind) if len(values) >= 3 else None
+    return replace(fact, long_rate=Rate(_median(values), *kind) if len(values) >= 3 else None, age_s=None)
 
 
 def merge(
@@ -254,13 +267,13 @@ def _stands_still(samples: deque[_Sample], now: float) -> bool:
     return now - samples[-1].at_s > max(SHORT_S, 3 * interval_s)
 
 
-def _readings(text: str, *, first_is_cut: bool) -> list[Reading]:
+def _readings(text: str, *, first_is_cut: bool, lines: int = LINES_READ) -> list[Reading]:
     if len(text) > MAX_READ_CHARS:
         text, first_is_cut = text[-MAX_READ_CHARS:], True
-    lines = plain_lines(text)
+    found = plain_lines(text)
     if first_is_cut:
-        del lines[:1]
-    return [reading for line in lines[-LINES_READ - 1 :] if line and (reading := read_line(line)) is not None]
+        del found[:1]
+    return [reading for line in found[-lines - 1 :] if line and (reading := read_line(line)) is not None]
 
 
 def _eta_s(step: int | None, total: int | None, rates: tuple[Rate, ...]) -> float | None:
