@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
 from orchestrator.diagnosis.code import LineDiff
 from orchestrator.diagnosis.diff import KINDS, Comparison, Difference, NotObserved
-from orchestrator.ledger.runs import RunSummary, tokens_per_s
+from orchestrator.ledger.runs import CacheSize, RunSummary, tokens_per_s
+from orchestrator.ledger.runs import rate_of as rate_by
 from orchestrator.probes.text import one_line
 from orchestrator.reports.diff_words import code_words, difference_words
 from orchestrator.reports.plain import plain_values
-from orchestrator.reports.table import render_rows
-from orchestrator.reports.training import rate_of
+from orchestrator.reports.table import DASH, bytes_text, render_rows
+from orchestrator.reports.training import compiled_text, rate_of
 
 SCHEMA = "orch.diff/1"
 APART = 3
 """Differences of one kind that have a line each; more share one."""
 TOGETHER = 4
 """How many of them that line names."""
+OF_THE_LEDGER = ("outcome", "acceptance", "cache_before", "cache_after", "compiled", "trend", "findings", "notes")
 SHOWN_NAMES = 100
 """Of one kind, and files; --json has all."""
 SHOWN_LINES = 60
@@ -60,6 +62,7 @@ def render_diff(report: DiffReport) -> str:
         lines.append(render_rows(rows, indent="  "))
     for one in comparison.observed:
         lines.append(f"  also observed: {one_line(difference_words(one), 300)}")
+    lines += [f"  {name}: {one_line(text, 300)}" for name, text in ledger_lines(report)]
     for title, block in _details(report):
         lines += ["", title, *(f"  {line}" for line in block)]
     if comparison.not_observed:
@@ -81,6 +84,40 @@ def finding_lines(report: DiffReport) -> Iterator[tuple[str, str]]:
             continue
         more = f"; and {len(words) - TOGETHER} more" if len(words) > TOGETHER else ""
         yield kind, "; ".join(words[:TOGETHER]) + more
+
+
+def ledger_lines(report: DiffReport) -> Iterator[tuple[str, str]]:
+    """What the records of both runs say came of it, where that is not the same."""
+    a, b = report.a.summary, report.b.summary
+    if a is None or b is None:
+        return
+    for name, value in LEDGER.items():
+        before, now = value(a), value(b)
+        if before != now:
+            yield name, f"{before} -> {now}"
+
+
+def _cache_words(size: CacheSize | None) -> str:
+    if size is None:
+        return DASH
+    graphs = "" if size.entries is None else f", {size.entries} graphs"
+    return ("" if size.complete else "at least ") + bytes_text(size.bytes) + graphs
+
+
+def _speed_words(run: RunSummary) -> str:
+    rate = rate_by(run)
+    return rate_of(rate) if rate else DASH
+
+
+LEDGER: Mapping[str, Callable[[RunSummary], str]] = {
+    "speed": _speed_words,
+    "acceptance": lambda run: DASH if run.acceptance is None else f"{run.acceptance:.2f}",
+    "compile cache before": lambda run: _cache_words(run.cache_before),
+    "compile cache after": lambda run: _cache_words(run.cache_after),
+    "compiled": lambda run: compiled_text(run.compiled) if run.compiled else DASH,
+    "found": lambda run: ", ".join(sorted(one.id for one in run.findings if one.severity != "info")) or "nothing",
+    "notes": lambda run: "; ".join(note.text for note in run.notes) or "none",
+}
 
 
 def diff_record(report: DiffReport) -> dict[str, Any]:
@@ -113,6 +150,8 @@ def _side_record(side: Side) -> dict[str, Any]:
     about = {name: getattr(side, name) for name in ("name", "run_id", "why", "identity")}
     started = side.summary.started_at if side.summary else None
     about |= {"started_at": started, "throughput": asdict(throughput) if throughput else None}
+    for name in OF_THE_LEDGER:
+        about[name] = asdict(side.summary)[name] if side.summary else None
     plain: dict[str, Any] = plain_values(about)
     return plain
 

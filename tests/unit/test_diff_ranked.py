@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -282,6 +285,10 @@ def overview(*runs: dict[str, Any]) -> Any:
             "exit": {"exit_code": run.get("code", 0)},
         }
         status = {"phase": "done", "step": 3, "tokens_per_s": run.get("rate")}
+        kept = [{"id": name, "severity": "warning"} for name in run.get("findings", ())]
+        folder = {"path": "/c", "exists": True, "bytes": run.get("cache"), "files": 1, "complete": True}
+        about["cache_before"] = {"folders": {"TRITON_CACHE_DIR": folder}} if "cache" in run else None
+        about |= {"remarks": {"findings": kept}, "result": {"acceptance_length": run.get("acceptance")}}
         listed.append({**about, "status": status, "mark": {"verdict": run["mark"]} if "mark" in run else None})
     return parse_runs({"runs": listed}, b"")
 
@@ -361,3 +368,63 @@ def test_ten_thousand_files_are_a_page_and_take_a_moment() -> None:
     assert time.process_time() - began < 15, "it was 50 s when each file was looked for among all"
     assert len(lines) < 500 and "  ... 9900 more: --json has all" in lines
     assert len(diff_record(report)["files"]) == 10_000
+
+
+def test_what_came_of_both_runs_is_told_where_it_is_not_the_same() -> None:
+    fast, slow = overview(
+        {"rate": 21500.0}, {"rate": 4600.0, "findings": ["eager-fallback"], "cache": 925_000, "acceptance": 3.5}
+    )
+    empty = compare({}, {}, None, None)
+
+    def text(a: Any, b: Any) -> str:
+        sides = (Side("", run.run_id, run.outcome, run, None) for run in (a, b))
+        report = DiffReport("t", "t", *sides, empty, (), None)
+        assert diff_record(report) == json.loads(json.dumps(diff_record(report)))
+        return render_diff(report)
+
+    told = text(fast, slow)
+    for part in (
+        "  speed: 21.5 Ktok/s -> 4.6 Ktok/s",
+        "  found: nothing -> eager-fallback",
+        "  compile cache before: - -> 925 kB",
+        "  acceptance: - -> 3.50",
+    ):
+        assert part in told.splitlines()
+    assert "no difference" in text(slow, slow) and len(text(slow, slow).splitlines()) == 3, "with itself: nothing"
+
+
+BOTH = """
+import json
+from orchestrator.diagnosis.code import changed_files, line_diff
+from orchestrator.diagnosis.comparable import cache_of, comparable_facts
+from orchestrator.diagnosis.diff import compare
+from orchestrator.reports.diff import DiffReport, Side, diff_record, render_diff
+
+def record(version, more):
+    packages = {f"p{n}": f"1.{n}" for n in range(1000)} | {f"q{n}": version for n in range(30)} | more
+    listing = {f"f{n}.py": "a" * 64 if n % 7 else version.rjust(64, "b") for n in range(300)}
+    folder = {"path": "/c", "exists": True, "bytes": 5, "files": 1, "complete": True}
+    identity = {"packages": packages, "release": {"tree_hash": version, "listing": listing}, "edited": {}}
+    observed = {"cache": {"folders": {"TRITON_CACHE_DIR": folder}}}
+    return {"schema": "orch.fingerprint/2", "identity": identity, "observed": observed}
+
+def told(a, b):
+    found = compare(comparable_facts(a, None), comparable_facts(b, None), cache_of(a), cache_of(b))
+    files = tuple(line_diff(change, {}) for change in changed_files(a, b))
+    report = DiffReport("t", "t", Side("", "r", "", None, None), Side("", "s", "", None, None), found, files, None)
+    return render_diff(report) + json.dumps(diff_record(report))
+
+a, b = record("1", {"gone": "1"}), record("2", {"new": "1"})
+print(told(a, a)); print(told(a, b))
+"""
+
+
+def test_of_a_run_with_itself_there_is_no_difference_and_the_same_is_said_each_time() -> None:
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", BOTH], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout.decode()
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1] and "no difference in what was observed of both" in said[0].splitlines()[0]
+    assert '"equal": true, "differences": []' in said[0] and "differences\n" in said[0] and "new 1 added" in said[0]
