@@ -49,6 +49,12 @@ SIGNATURES: tuple[Signature, ...] = (
         following=4,
     ),
     signature(
+        "recompute_mismatch",
+        "recomputed values|during the original forward and recomputation",
+        r"Recomputed values for the following tensors have different metadata"
+        r"|A different number of tensors was saved during the original forward and recomputation",
+    ),
+    signature(
         "triton_resources",
         "out of resource|outofresources|no valid triton configs",
         r"OutOfResources: out of resource: (?P<resource>[\w ]{1,40}), Required: (?P<required>\d{1,12}),? "
