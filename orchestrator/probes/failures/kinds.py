@@ -130,8 +130,9 @@ _TABLE: tuple[tuple[str, str, Role, str], ...] = (
         "recompute_mismatch",
         "activation checkpointing recomputed something else than the forward pass had saved",
         _C,
-        "the module must do the same twice; where several threads call compiled code, one of the two fell back to eager "
-        "(torch.fx's flag is one for all threads): compile on one thread first, or give each device its own process",
+        "the module must do the same twice; where several threads call compiled code, one of the two fell back to "
+        "eager (torch.fx's flag is one for all threads): compile on one thread first, or give each device its own "
+        "process",
     ),
     (
         "nccl_timeout",
