@@ -61,6 +61,9 @@ class AgentSession:
     on_host: Callable[[], Runner] | None = None
     """How to run something on the host that it is on, over the same connection. None: nobody said."""
 
+    close_limit_s = CLOSE_LIMIT_S
+    """`close` waits so long for the agent's end."""
+
     def __init__(self, process: RemoteProcess, label: str) -> None:
         self.label = label
         self._process = process
@@ -151,7 +154,7 @@ class AgentSession:
         """Ends the agent and waits for it, for a few seconds at most. Never raises."""
         self._lose("the session was closed")
         with contextlib.suppress(OSError, OrchError, TimeoutError):
-            async with asyncio.timeout(CLOSE_LIMIT_S):
+            async with asyncio.timeout(self.close_limit_s):
                 await self._process.write_eof()
                 await self._process.wait()
         await self._abandon()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
+from orchestrator.reports.fitting import clip
 from orchestrator.reports.status import StatusReport
 from orchestrator.reports.trend import Trend
 from orchestrator.reports.watch_frame import Line, Tone, change_key, render_change, render_frame
@@ -24,7 +25,8 @@ TABLE_EVERY_S = 0.5
 QUIET_S = 30.0
 """Without a terminal: a line at least so often, also when nothing changes."""
 # The other screen, so that resizing cannot garble what was there before; no cursor; no wrapping.
-ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+KEEP = "\x1b[?25l\x1b[?7l"
+ENTER = f"\x1b[?1049h{KEEP}\x1b[2J"
 LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 COLOURS = {Tone.TITLE: "1", Tone.GOOD: "32", Tone.BAD: "31", Tone.WARN: "33", Tone.DIM: "2"}
 
@@ -111,6 +113,7 @@ class Canvas(ABC):
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGWINCH, self._anew)
             loop.add_signal_handler(signal.SIGTSTP, self._suspended)
+            loop.add_signal_handler(signal.SIGCONT, self._back)
             self._write(ENTER)
         self._draw()
 
@@ -126,7 +129,8 @@ class Canvas(ABC):
 
     def _draw(self) -> None:
         columns, rows = self._size()
-        lines = self._lines(columns, rows)
+        # A window that is narrower than a frame can be: the terminal would put each line's end over what fits.
+        lines = [Line(clip(line.text, columns), line.tone) for line in self._lines(columns, rows)]
         # Erased first: behind a line that fills its row, erasing would take its last character.
         drawn = "\x1b[H" + "\r\n".join("\x1b[K" + self._styled(line) for line in lines)
         drawn += "\x1b[J" if len(lines) < rows else ""
@@ -150,6 +154,11 @@ class Canvas(ABC):
         signal.raise_signal(signal.SIGTSTP)  # stops here, until `fg`
         loop.add_signal_handler(signal.SIGTSTP, self._suspended)
         self._write(ENTER)
+        self._anew()
+
+    def _back(self) -> None:
+        """After a stop that nobody may handle (SIGSTOP) the other screen is still there, and the shell wrote on it."""
+        self._write(KEEP)
         self._anew()
 
     def _write(self, text: str) -> None:

@@ -37,6 +37,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 CONNECTING_AT_ONCE = 8
 """To one address: sshd refuses some of those that come while ten have not logged in yet."""
 KERNEL_LOG_S = 60.0
+HASTE_S = 0.5
+"""Nothing is under way that is worth a wait: an agent that does not end within this time, as over a dead link, ends by
+itself when it hears no more of us."""
 STEADY_S = 10.0
 """A connection that held for so long was a good one: the pauses begin anew."""
 GPU_QUESTION = {
@@ -180,6 +183,7 @@ class Watch:
         """Returns when what was a good connection is lost. Raises what connecting raises, and AgentOpError."""
         async with self._connect() as session:
             self._session = session
+            session.close_limit_s = HASTE_S
             try:
                 async with aclosing(session.stream("watch", log_tail_bytes=KEPT_LOG_BYTES, **self._question)) as frames:
                     async for frame in frames:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.probes.printed import Rate, Reading, read_line
-from orchestrator.probes.printed_words import ITERATIONS, TOKENS
+from orchestrator.probes.printed_words import COUNTED, ITERATIONS, TOKENS
 from orchestrator.probes.text import plain_lines
 from orchestrator.probes.training import TrainingStatus
 
@@ -108,16 +108,18 @@ class ThroughputMeter:
     def _take(self, reading: Reading, now: float) -> None:
         self._printed_at_s = now
         known = self._printed
-        step, total = reading.step, reading.total_steps
+        step, total, rates, eta_s = reading.step, reading.total_steps, reading.rates, reading.eta_s
         self._bars = self._bars + 1 if reading.is_bar else 0
         if reading.is_bar and not known.is_bar and known.step is not None and self._bars <= BARS_TAKE_OVER:
-            step, total = None, None  # lines of metrics know the step better than another bar does
+            step, total, eta_s = None, None, None  # lines of metrics know the step better than another bar does
+        if reading.is_bar and self._bars <= BARS_TAKE_OVER and _says_more(known.rates, rates):
+            rates = known.rates
         self._printed = Reading(
             step=known.step if step is None else step,
             total_steps=known.total_steps if total is None else total,
             loss=known.loss if reading.loss is None else reading.loss,
-            rates=reading.rates or known.rates,
-            eta_s=reading.eta_s if reading.eta_s is not None or step is not None else known.eta_s,
+            rates=rates or known.rates,
+            eta_s=eta_s if eta_s is not None or step is not None else known.eta_s,
             is_bar=reading.is_bar if step is not None else known.is_bar,
         )
         rate = reading.rates[0] if reading.rates else None
@@ -134,6 +136,12 @@ class ThroughputMeter:
         if eta_s is None:
             eta_s = _eta_s(printed.step, printed.total_steps, (*printed.rates, *_known(advanced)))
         return Throughput(LOG, printed.step, printed.total_steps, printed.loss, rate, long, eta_s, age_s)
+
+
+def _says_more(known: tuple[Rate, ...], rates: tuple[Rate, ...]) -> bool:
+    """Tokens than iterations: a rate does not change its unit with the line that came last."""
+    order = list(COUNTED)
+    return bool(known and rates) and order.index(known[0].counted) < order.index(rates[0].counted)
 
 
 def read_tail(tail: bytes, *, begins_whole: bool) -> Throughput | None:

@@ -26,7 +26,7 @@ from orchestrator.transport.ssh_settings import check_address, far_command
 from orchestrator.transport.tracing import Trace, no_trace
 
 _WRITE_SLICE_BYTES = 256 * 1024
-_CLOSE_LIMIT_S = 2.0
+_CLOSE_LIMIT_S = 0.5
 
 
 class AsyncsshTransport:

@@ -387,3 +387,19 @@ async def test_a_request_given_up_while_it_is_written_spoils_nothing():
             await request
         go_on.set()
         await session.request("hello", timeout_s=10)
+
+
+async def test_close_waits_no_longer_than_it_is_told_for_an_agent_that_hangs():
+    starter = LocalStarter()
+    session = await AgentSession.open(starter)
+    (process,) = starter.processes
+    os.kill(process.pid, signal.SIGSTOP)
+    session.close_limit_s = 0.1
+    closing = asyncio.create_task(session.close())
+    try:
+        async with asyncio.timeout(2.5):  # less than it waits for an agent that has work to end
+            while not process.aborted:
+                await asyncio.sleep(0.01)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        await closing

@@ -125,6 +125,15 @@ def test_lines_of_metrics_know_the_step_better_than_a_bar_until_they_stop() -> N
     assert (look.fact.step, look.fact.total_steps) == (8, 100)
 
 
+def test_a_bar_behind_a_line_of_metrics_changes_neither_the_unit_of_the_rate_nor_the_time_left() -> None:
+    bar = " 20%|##  | {}/100 [00:02<00:08,  9.9it/s]\r"
+    look = Look().says("step 500/1000 loss 2 12.5 Ktok/s eta 1:00:00\n" + bar.format(20))
+    assert look.fact.rate and (look.fact.rate.per_s, look.fact.rate.counted) == (12_500.0, "tok")
+    assert look.fact.eta_s == 3600
+    look.says(bar.format(21) * BARS_TAKE_OVER)
+    assert look.fact.rate and look.fact.rate.counted == "it" and look.fact.eta_s == 8
+
+
 def test_the_long_rate_of_printed_ones_is_their_median() -> None:
     look = Look()
     for number, rate in enumerate((100, 5860, 5856, 5593, 5868)):

@@ -148,3 +148,36 @@ async def test_a_table_is_drawn_a_few_times_a_second_however_much_comes(monkeypa
         table.changed()
     left = terminal.said()
     assert LEAVE in left and "ct201: the connection was ref" in left, "what was not drawn yet is there"
+
+
+async def settled() -> None:
+    """A signal has been handled."""
+    for _ in range(10):
+        await asyncio.sleep(0.001)
+
+
+async def test_a_window_that_is_too_narrow_for_a_frame_shows_no_line_s_end_in_place_of_what_it_cuts() -> None:
+    terminal = Terminal()
+    terminal.size = (21, 12)
+    with screen(terminal) as display:
+        display.show(REPORT)
+        drawn = terminal.said().partition("\x1b[H")[2]
+        assert "step" in drawn
+        for line in drawn.replace("\x1b[K", "").replace("\x1b[J", "").split("\r\n"):
+            assert len(line) <= 21, line
+        for size in ((1, 1), (2, 40), (400, 2)):
+            terminal.size = size
+            signal.raise_signal(signal.SIGWINCH)
+            await settled()
+            assert len(terminal.said().partition("\x1b[H")[2].split("\r\n")) <= size[1]
+
+
+async def test_what_a_shell_wrote_while_the_watch_was_stopped_is_drawn_over() -> None:
+    terminal = Terminal()
+    with screen(terminal) as display:
+        display.show(REPORT)
+        terminal.said()
+        signal.raise_signal(signal.SIGCONT)
+        await settled()
+        drawn = terminal.said()
+        assert "step 120/700" in drawn and "\x1b[?25l" in drawn and "\x1b[?1049h" not in drawn
