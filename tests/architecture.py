@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
 _BELOW_OPERATIONS = set(ALLOWED) - {"far", "lab"}
 ALLOWED["operations"] = _BELOW_OPERATIONS | {"orchestrator"}  # its version, for records
 ALLOWED["playbook"] = _BELOW_OPERATIONS | {"operations"}
+ALLOWED["api"] = _BELOW_OPERATIONS | {"operations", "playbook"}
 ALLOWED["cli"] = _BELOW_OPERATIONS | {"operations", "playbook", "lab", "orchestrator"}
 ALLOWED["orchestrator"] = {"cli"}
 

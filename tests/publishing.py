@@ -27,6 +27,9 @@ def model(into, seed):
     (into / "README.md").write_text("# drafter")
 
 
+cache = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+cache.mkdir(parents=True, exist_ok=True)
+(cache / "kernel.py").write_text("pass")
 seed = int(settings.get("seed", 1))
 for step in (1, 2):
     model(folder / "checkpoints" / f"step-{step}", seed * 100 + step)
