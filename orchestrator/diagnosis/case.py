@@ -145,6 +145,8 @@ class Machine:
 class Case:
     target: str
     label: str
+    past: bool = False
+    """The run is not the newest one: commands have to name it."""
     named: bool = False
     """Commands have to name the target: the inventory has several."""
     now_s: float | None = None
@@ -219,6 +221,10 @@ class Case:
     def other_shape(self) -> tuple[Difference, ...]:
         """What makes the last good run's rate no measure of this one's."""
         return tuple(one for one in differences(self.comparison, *SHAPE) if not NO_SHAPE.fullmatch(one.name))
+
+    def logs(self, *words: str) -> str:
+        """`orch logs`, of the run that is judged."""
+        return self.orch("logs", *((self.run.run_id,) if self.past and self.run is not None else ()), *words)
 
     def orch(self, *words: str, options: str = "") -> str:
         """A command line of orch, for this target."""

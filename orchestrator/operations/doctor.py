@@ -44,8 +44,10 @@ from orchestrator.operations.session import Sessions, all_sessions, who_asks
 from orchestrator.probes.compile_cache import CompileCache, parse_cache_stats
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import QUESTION
+from orchestrator.probes.gpu_samples import lasting, memory_swing
 from orchestrator.probes.kernel_log import kernel_sentences
 from orchestrator.probes.kill_plan import KillPlan, parse_leftovers, plan_kill
+from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_float, as_int, as_mapping
 from orchestrator.reports.doctor import DoctorReport
 from orchestrator.reports.status_facts import GpuWord, gpu_answer
@@ -59,6 +61,8 @@ CACHE_S = 5.0
 ENVIRONMENT_S = 30.0
 """Files that were written after they were installed are hashed for so long."""
 GPU_DEADLINE_S = 10.0
+GPU_SAMPLES, SAMPLE_PAUSE_S = 6, 0.7
+"""Of the GPUs of a run that trains."""
 WRITERS = 5
 """Of the newest runs so many are asked what they may have left in the cache."""
 PCT = "pct"
@@ -118,7 +122,7 @@ async def _keep(session: AgentSession, target: Target, case: Case, diagnosis: Di
         {"id": one.id, "severity": one.severity, "title": one.what, "evidence": list(one.evidence)}
         for one in diagnosis.findings
     ]
-    with contextlib.suppress(AgentOpError):
+    with contextlib.suppress(AgentOpError, DeadlineError, OutcomeUnknownError):
         await session.request("keep_findings", base=target.base, run_id=case.run.run_id, who=who_asks(), findings=found)
 
 
@@ -132,6 +136,7 @@ class _Target:
     """The target as it is, whatever runs on it."""
 
     gpus: GpuWord | None
+    memory_swing: float | None
     kernel_log: tuple[str, ...] | None
     cache: Mapping[str, Any] | None
     snapshots: Snapshots | None
@@ -141,7 +146,7 @@ class _Target:
     environment: tuple[Any, ...] | None
 
 
-PAST = _Target(None, None, None, None, {}, None, None, None)
+PAST = _Target(None, None, None, None, None, {}, None, None, None)
 """Nothing of the target as it is now tells of a run that is over since."""
 
 
@@ -155,9 +160,10 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
     )
     after_s = clock()
     newest = not runs or run_id is None or run_id == runs[-1].run_id
-    told = await _look_at_target(sessions, target, gathering) if newest else PAST
     now_s = as_float(facts.header.get("now"))
     record = parse_run_record(facts.header)
+    trains = record is not None and record.state.phase is RunPhase.RUNNING
+    told = await _look_at_target(sessions, target, gathering, GPU_SAMPLES if trains else 1) if newest else PAST
     good = good_before(runs, record, target)
     summary = next((run for run in runs if record is not None and run.run_id == record.run_id), None)
     here, there = None, await look_at_good(session, target, good)
@@ -178,6 +184,7 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         target=target.name,
         label=target.label,
         now_s=now_s,
+        past=not newest,
         payload=target.payload,
         run=here.facts if here is not None else None,
         good=there.facts if there is not None else None,
@@ -193,6 +200,7 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         gpus=gpus.gpus if gpus is not None else None,
         gpu_error=gpus.error if gpus is not None else None,
         gpu_warnings=gpus.warnings if gpus is not None else (),
+        memory_swing_seen=told.memory_swing,
         kernel_log=told.kernel_log,
         processes=told.processes,
         container=parse_container(facts.header.get("container")) if newest else None,
@@ -215,7 +223,7 @@ def offset_s(theirs_s: float | None, before_s: float, after_s: float) -> float |
     return min(0.0, theirs_s - before_s) + max(0.0, theirs_s - after_s)
 
 
-async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gathering) -> _Target:
+async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gathering, samples: int) -> _Target:
     session, ask = sessions.target, gathering.ask
     payload = target.payload
     preflight = session.request(
@@ -227,7 +235,7 @@ async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gather
         paths=[path for path in (payload.data, payload.model) if path] if payload is not None else [],
     )
     answers = asyncio.gather(
-        ask("GPUs", session.request("gpus", smi=list(QUESTION), deadline_s=GPU_DEADLINE_S)),
+        ask("GPUs", _gpus(session, samples)),
         ask("compile cache", session.request("cache_stats", folders=cache_folders(target, payload), max_s=CACHE_S)),
         ask("snapshots of the cache", session.request("list_snapshots", base=target.base)),
         ask("disk and /dev/shm", preflight),
@@ -241,13 +249,17 @@ async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gather
         if payload is not None and (payload.python is not None or payload.environment is not None)
         else _nothing(),
     )
-    (asked, cache, snapshots, ready), (processes, identity, environment) = await asyncio.gather(answers, looks)
+    (words, cache, snapshots, ready), (processes, identity, environment) = await asyncio.gather(answers, looks)
     if sessions.host is None:
         gathering.missed.append(NotLooked("processes as the host sees them", sessions.why_no_host))
-    word = gpu_answer(asked.header) if asked is not None else None
+    word = words[-1] if words else None
+    seen = [one.gpus for one in words or () if one.gpus is not None]
+    if word is not None and word.gpus is not None:
+        word = replace(word, gpus=lasting(seen))
     kernel = await kernel_text(session)
     return _Target(
         gpus=word,
+        memory_swing=memory_swing(seen),
         kernel_log=None if kernel is None else kernel_sentences(kernel, (word.gpus or ()) if word is not None else ()),
         cache=cache.header if cache is not None else None,
         snapshots=parse_snapshots(snapshots.header) if snapshots is not None else None,
@@ -256,6 +268,19 @@ async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gather
         identity=identity,
         environment=environment,
     )
+
+
+async def _gpus(session: AgentSession, samples: int) -> list[GpuWord]:
+    """Asked again and again while the rest is looked at: one moment of a training's GPUs tells little."""
+    words: list[GpuWord] = []
+    for number in range(samples):
+        if number:
+            await asyncio.sleep(SAMPLE_PAUSE_S)
+        asked = await session.request("gpus", smi=list(QUESTION), deadline_s=GPU_DEADLINE_S)
+        words.append(gpu_answer(asked.header))
+        if words[-1].error is not None:
+            break
+    return words
 
 
 async def _nothing() -> None:

@@ -7,6 +7,7 @@ of it every few seconds.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,9 +24,12 @@ if TYPE_CHECKING:  # a status of no run imports none of it
     from orchestrator.diagnosis.case import Beside
     from orchestrator.diagnosis.finding import Finding
     from orchestrator.diagnosis.rising import Rising
+    from orchestrator.probes.gpu import GpuFact
 
 ASKED_EVERY_S = 30.0
 JUDGED_EVERY_S = 5.0
+GPU_SAMPLES = 60
+"""Frames of a watch: a minute of them."""
 ONCE_S = 5.0
 """A status waits so long for it."""
 GOES_ON = (RunPhase.RUNNING, RunPhase.STARTING)
@@ -74,6 +78,7 @@ class Judge:
         self._found: tuple[Finding, ...] | None = None
         self._band: BesideGood | None = None
         self._rising: Rising | None = None
+        self._gpus: deque[tuple[GpuFact, ...]] = deque(maxlen=GPU_SAMPLES)
         self.asking: asyncio.Task[None] | None = None
 
     def judged(self, report: StatusReport, log: bytes, session: AgentSession | None) -> StatusReport:
@@ -84,7 +89,12 @@ class Judge:
         if run.run_id != self._run_id:
             self._run_id, self._found, self._beside, self._rising, self._band = run.run_id, None, None, None, None
             self._asked_s = self._judged_s = float("-inf")
+            self._gpus.clear()
         now_s = self._clock()
+        if run.status is not None and run.status.phase not in (None, "training"):
+            self._gpus.clear()  # what comes and goes at a start or in an evaluation is as it should be
+        elif report.gpus is not None:
+            self._gpus.append(report.gpus)
         free = self.asking is None or self.asking.done()
         if session is not None and free and now_s - self._asked_s >= ASKED_EVERY_S:
             self._asked_s = now_s
@@ -96,12 +106,14 @@ class Judge:
 
     def _shown(self, report: StatusReport, log: bytes, now_s: float) -> tuple[Finding, ...]:
         from orchestrator.diagnosis.rising import Rising
+        from orchestrator.probes.gpu_samples import memory_swing
         from orchestrator.reports.findings import beside_good, findings_of
 
         self._band = beside_good(report, self._target, self._beside, log)
         if self._rising is None:
             self._rising = Rising()
-        return self._rising.take(findings_of(report, self._target, self._beside, log), now_s)
+        found = findings_of(report, self._target, self._beside, log, memory_swing(tuple(self._gpus)))
+        return self._rising.take(found, now_s)
 
     async def _ask(self, session: AgentSession, run: RunRecord) -> None:
         beside = await self._asks(session, self._target, run)

@@ -30,14 +30,18 @@ TELLING = (
 """Words without which the log of a run that goes on tells of no failure that a finding is made of."""
 
 
-def findings_of(report: StatusReport, target: Target, beside: Beside | None, log_tail: bytes) -> tuple[Finding, ...]:
-    """Empty for a run that does not go on: what it died of is the report's `failure`."""
+def findings_of(
+    report: StatusReport, target: Target, beside: Beside | None, log_tail: bytes, memory_swing: float | None = None
+) -> tuple[Finding, ...]:
+    """Empty for a run that does not go on: what it died of is the report's `failure`. memory_swing: of its GPUs, seen
+    again and again."""
     run = report.run
     if run is None or run.state.phase not in (RunPhase.RUNNING, RunPhase.STARTING):
         return ()
     if beside is not None and beside.run_id != run.run_id:
         beside = None
-    return cheap_findings(_case(report, target, run, beside, log_tail))
+    case = _case(report, target, run, beside, log_tail)
+    return cheap_findings(replace(case, memory_swing_seen=memory_swing))
 
 
 def beside_good(report: StatusReport, target: Target, beside: Beside | None, log_tail: bytes) -> BesideGood | None:

@@ -126,6 +126,27 @@ def test_a_status_tells_of_what_the_log_says_of_a_run_that_goes_on() -> None:
     assert [one.id for one in findings_of(report(), TARGET, beside(), b"step 1 loss 2\n" + line)] == ["recompile-limit"]
 
 
+def test_memory_that_comes_and_goes_before_the_watch_makes_a_slow_run_a_fallback() -> None:
+    """A training that only prints its lines: nothing else tells of its memory."""
+
+    async def ask(session: Any, target: Any, run: Any) -> Beside:
+        return beside(pace=replace(metrics(4_500.0), source="log"))
+
+    async def watched(swing: float) -> list[str]:
+        now = [0.0]
+        judge, shown = Judge(TARGET, lambda: now[0], ask), report()
+        for second in range(100):
+            now[0] = float(second)
+            mib = 61_000 - int(61_000 * swing * (second % 4) / 3)
+            told = replace(report(), gpus=tuple(replace(gpu, memory_used_mib=mib) for gpu in cases.gpus()))
+            shown = judge.judged(told, b"", object())  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+        return [one.id for one in shown.findings or ()]
+
+    assert asyncio.run(watched(0.5)) == ["eager-fallback", "slow"]
+    assert asyncio.run(watched(0.05)) == ["slow"]
+
+
 def test_a_run_that_is_over_or_another_one_is_not_judged_by_it() -> None:
     over = StatusReport(target="ct200", label="ct200", run=facts(exit_record={"exit_code": 0}).record)
     assert findings_of(over, TARGET, beside(pace=metrics(5_000.0)), b"") == ()

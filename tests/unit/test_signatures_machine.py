@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from orchestrator.cli.parsers import build_parser
 from orchestrator.diagnosis.case import Machine
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.environment_finding import ERROR, NOTE, EnvironmentFinding
 from orchestrator.probes.environment_finding import WARNING as DOUBT
+from orchestrator.probes.gpu_samples import lasting, memory_swing
 from orchestrator.probes.kill_plan import Choice, KillPlan
 from tests.unit import cases
 from tests.unit.cases import GOOD_ID, IDENTITY, NOW_S, RUNTIME, cache, diagnosed, facts, gpus, ids, metrics
@@ -288,3 +292,65 @@ def test_cold_caches_of_toys_and_of_what_was_upgraded_are_no_warning() -> None:
     upgraded = {"torch": {"version": "2.12.0", "cuda": "12.8", "git_version": "d" * 40}}
     cold = facts(pace=metrics(20_700.0), cache_before=cache(None, None), runtime={**RUNTIME, "torch": "2.12.0"})
     assert ids(diagnosed(run=cold, identity_of_run=upgraded)) == []
+
+
+def test_what_lasts_is_told_from_what_one_moment_shows() -> None:
+    hot = gpus(2, throttle=("hw_thermal_slowdown", "sw_power_cap"), sm_clock_mhz=1100)
+    cool = gpus(2, throttle=("sw_power_cap",), sm_clock_mhz=1700)
+    assert [gpu.throttle for gpu in lasting([hot, cool, hot])] == [("sw_power_cap",)] * 2
+    assert [gpu.throttle for gpu in lasting([hot, hot])] == [("hw_thermal_slowdown", "sw_power_cap")] * 2
+    assert lasting([hot, cool])[0].sm_clock_mhz == 1700 and lasting([]) == ()
+    used = [tuple(replace(gpu, memory_used_mib=mib) for gpu in gpus(2)) for mib in (60_000, 30_000, 60_000, 45_000)]
+    assert memory_swing(used) == 0.5 and memory_swing(used[:3]) is None
+    small = [tuple(replace(gpu, memory_used_mib=mib) for gpu in gpus(2)) for mib in (500, 3, 500, 3)]
+    assert memory_swing(small) is None, "it is not the training's"
+    unknown = [*used[:3], tuple(replace(gpu, memory_used_mib=None) for gpu in gpus(2))]
+    assert memory_swing(unknown) is None
+
+
+def test_old_words_of_the_kernel_are_no_alarm() -> None:
+    xid = ("GPU 7 (00000000:5D:00.0): the host's kernel reported Xid 63 (row remapping), last at 2025-01-01",)
+    found = diagnosed(kernel_log=xid)
+    assert ids(found) == [] and ids(found, info=True) == ["gpu-ecc"]
+
+
+def test_every_command_is_one_that_orch_takes() -> None:
+    log = (
+        "torch._dynamo hit config.recompile_limit (8)\n"
+        "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function.\n"
+        "OSError: [Errno 28] No space left on device: '/x'\n"
+        "ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory\n"
+        "RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error.\n"
+    )
+    everything = {
+        "packages": {"torch": "2"},
+        "torch": {"version": "2.11.0+cu130", "cuda": "13.0"},
+        "edited": {"a.py": "1" * 64},
+        "spec": {**IDENTITY["spec"], "settings": {"a": 1}},
+        "data": {"files": 1, "bytes": 1, "sample": "e" * 64},
+        "variables": {"values": {"TORCHDYNAMO_DISABLE": "1"}, "hashed": {}, "key": "k"},
+    }
+    dead = facts(log=log, exit_record={"exit_code": 137, "oom_kills": 1}, cache_before=cache(925_000, 6))
+    slow = facts(pace=metrics(4_000.0, swing=0.5), session={"wanted": "x", "present": False}, cache_before=cache(None))
+    hacked = {**RUNTIME, "compiler_settings": {"torch._dynamo.config": {"force_compile_during_fx_trace": True}}}
+    seen = set()
+    for named, past, snapshots, run in itertools.product((True, False), (True, False), ((), ("a",)), (dead, slow)):
+        found = diagnosed(
+            run=run,
+            identity_of_run=everything,
+            named=named,
+            past=past,
+            snapshots=snapshots,
+            processes=plan(killed=(STRAY,)),
+            gpus=(*gpus(6), replace(gpus()[7], error="GPU is lost"), replace(gpus()[6], ecc_uncorrected=1)),
+            clock_offset_s=500.0,
+            machine=Machine(disk_free_bytes=1),
+            cache_writers=(("20261128-100000-aaaa", hacked),),
+        )
+        for one in found.findings:
+            seen.add(one.id)
+            if one.command is not None and one.command.startswith("orch "):
+                parsed = build_parser().parse_args(shlex.split(one.command)[1:])
+                assert not named or "ct200" in one.command, one.command
+                assert parsed.command
+    assert len(seen) >= 18, seen

@@ -73,6 +73,7 @@ def fx_race(case: Case) -> Iterator[Finding]:
     if isinstance(torch, str):
         evidence.append(f"torch {torch}: one tracing flag for the whole process below 2.14")
     evidence += _what_did_not_help(case)
+    hides = case.orch("cache", "seed", "last-good", options="--replace") if case.snapshots else None
     yield Finding(
         "fx-race",
         CRITICAL,
@@ -81,8 +82,8 @@ def fx_race(case: Case) -> Iterator[Finding]:
         "one thread traces (a compilation, create_block_mask) while another calls compiled code; a warm cache only "
         "makes the traces short enough to hide it",
         "compile every shape on one thread before the workers start, or give each device its own process, in the code; "
-        "no setting, package version or cache cures it",
-        case.orch("launch", "--set", "engine=processes") if _is_ours(case) else None,
+        + ("until then a warm cache hides it most of the time" if hides else "no setting, package or cache cures it"),
+        case.orch("launch", "--set", "engine=processes") if _is_ours(case) else hides,
     )
 
 
@@ -172,8 +173,7 @@ def eager_fallback(case: Case) -> Iterator[Finding]:
         line for one in failures(case, "eager_fallback") for line in failure_lines(case, one)
     ]
     certain = bool(evidence)
-    if not certain:
-        evidence = _said_by_memory(case)
+    evidence += _said_by_memory(case)
     if not evidence:
         return
     yield Finding(
@@ -184,7 +184,7 @@ def eager_fallback(case: Case) -> Iterator[Finding]:
         "torch's tracing flag got stuck (two threads compiled at once), a recompile limit, or a setting that silences "
         "the error; a flag that is stuck never heals",
         "stop it, mend what is named above this finding, and launch again; waiting does not help",
-        case.orch("stop") if case.live else case.orch("logs", "--traceback"),
+        case.orch("stop") if case.live else case.logs("--traceback"),
     )
 
 

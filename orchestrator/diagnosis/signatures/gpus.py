@@ -117,7 +117,7 @@ def ecc(case: Case) -> Iterator[Finding]:
         return
     yield Finding(
         "gpu-ecc",
-        CRITICAL,
+        CRITICAL if bad else INFO,  # the kernel's log goes back to the boot
         ", ".join(f"GPU {gpu.index}: {gpu.ecc_uncorrected} ECC errors that could not be corrected" for gpu in bad)
         or one_line(kernel[0], 160),
         (

@@ -93,5 +93,5 @@ def memory(case: Case) -> Iterator[Finding]:
         "look whether it trained compiled and alone on its GPUs (findings above); then a smaller batch or recomputation"
         if of_gpu
         else "fewer data workers or less prefetching, or raise the container's memory on the host",
-        case.orch("logs", "--traceback"),
+        case.logs("--traceback"),
     )

@@ -48,7 +48,7 @@ def dead(case: Case) -> Iterator[Finding]:
         if root is not None
         else "its log names no failure: it was killed, or the container or machine stopped",
         (root.remedy if root is not None else "read the end of its log, then launch again from its last checkpoint"),
-        case.orch("logs", "--traceback") if root is not None else case.orch("logs", "-n", "40"),
+        case.logs("--traceback") if root is not None else case.logs("-n", "40"),
     )
 
 
@@ -80,7 +80,7 @@ def stalled(case: Case) -> Iterator[Finding]:
         tuple(evidence),
         "threads wait for one another: one of them failed without ending the process, or a GPU or file system hangs",
         "look at its last lines and stacks; then stop it (a checkpoint is asked for) and go on from the checkpoint",
-        case.orch("logs", "-n", "60"),
+        case.logs("-n", "60"),
     )
 
 
@@ -96,7 +96,7 @@ def session_dead(case: Case) -> Iterator[Finding]:
         (session.note or "the session is a window on the log, not the way the run lives",),
         "somebody closed it, or tmux was ended",
         "follow the log instead; the next launch makes a session again",
-        case.orch("logs", "-f"),
+        case.logs("-f"),
     )
 
 
