@@ -32,6 +32,10 @@ WARMUP_OF = "warm-up of "
 """Before the payload's name, for a run that only compiles."""
 
 
+WARMUP_OF = "warm-up of "
+"""Before the payload's name, for a run that only compiles."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """What of two runs must be the same for their speeds to be comparable. None: not known, and not compared."""
