@@ -8,7 +8,7 @@ from dataclasses import replace
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
 from orchestrator.cli.waiting import WaitDisplay
-from orchestrator.cli.warming import require_warm, seeding_of, warmed
+from orchestrator.cli.warming import seeding_of, warm_if_needed
 from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
         asked = request
         if arguments.warm:
-            require_warm(await warmed(target, request, output, display))
+            await warm_if_needed(target, request, output, display)
             asked = replace(request, seed=None)  # the warm-up has seeded
         return await launch(
             target,

@@ -9,7 +9,7 @@ from orchestrator.cli.waiting import WaitDisplay
 from orchestrator.errors import NotAsWantedError, UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.launch import LaunchRequest, Seeding
-from orchestrator.operations.warmup import warm_up
+from orchestrator.operations.warmup import proven_by, warm_up
 from orchestrator.reports.launch import LaunchReport, render_started
 from orchestrator.reports.warmup import WarmupPass, WarmupReport, pass_text, why_not
 
@@ -36,6 +36,16 @@ async def warmed(target: Target, request: LaunchRequest, output: Output, display
 
     show = display.for_target(target.name)
     return await warm_up(target, request, on_started=started, on_status=show, on_pass=passed, trace=output.trace)
+
+
+async def warm_if_needed(target: Target, request: LaunchRequest, output: Output, display: WaitDisplay) -> None:
+    """Raises NotAsWantedError."""
+    if request.seed is None:
+        run_id = await proven_by(target, request, trace=output.trace)
+        if run_id is not None:
+            output.note(f"{target.name}: warm: run {run_id} found everything, and the cache is as it left it")
+            return
+    require_warm(await warmed(target, request, output, display))
 
 
 def require_warm(report: WarmupReport) -> None:

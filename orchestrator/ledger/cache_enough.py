@@ -47,6 +47,13 @@ def parse_plan(told: object) -> Plan | None:
     return Plan(run_id, graphs, as_bool(raw.get("alike")) is True) if run_id and graphs else None
 
 
+def devices_needed(plan: Plan | None, good: Devices | None) -> Devices | None:
+    """Those for which a seed must hold graphs: of the plan of a run like the next one, else of the last good run."""
+    if plan is not None and plan.alike:
+        return Devices(plan.graphs, 0, complete=True)
+    return good
+
+
 def judge_enough(census: Census, plan: Plan | None, good_run: str | None, good: Devices | None) -> Enough:
     """good: of the snapshot that goes with the last good run."""
     holds = census.devices

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
@@ -35,7 +37,7 @@ async def show_cache(target: Target, *, trace: Trace | None = None) -> CacheRepo
             base=target.base,
             folders=folders_of(target),
             against=list(dict.fromkeys(wanted)),
-            like=_like(target),
+            like=plan_key(target, {}),
             max_s=COUNT_S,
             timeout_s=COUNT_LIMIT_S,
         )
@@ -45,11 +47,11 @@ async def show_cache(target: Target, *, trace: Trace | None = None) -> CacheRepo
     return CacheReport(target.name, target.label, census, good, enough)
 
 
-def _like(target: Target) -> dict[str, object]:
-    """Of a launch's run.json without `--set`: what decides the shapes and the devices."""
+def plan_key(target: Target, settings: Mapping[str, object]) -> dict[str, object]:
+    """Of run.json of a launch with these settings: what decides the shapes and the devices."""
     if target.payload is None:
         return {}
-    spec = build_run_spec(target, target.payload, run_id="", settings={}, resume_from=None, who="", now_s=0.0)
+    spec = build_run_spec(target, target.payload, run_id="", settings=settings, resume_from=None, who="", now_s=0.0)
     return {name: spec[name] for name in ("payload", "settings", "targets", "drafters", "model")}
 
 

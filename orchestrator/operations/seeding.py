@@ -12,13 +12,15 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import BusyError, PreflightError, UsageError
 from orchestrator.inventory.model import Target
-from orchestrator.ledger.cache_fit import Fit, Maker, judge, parse_maker
+from orchestrator.ledger.cache_enough import devices_needed, parse_plan
+from orchestrator.ledger.cache_fit import Fit, judge, parse_maker
 from orchestrator.ledger.runs import Good
 from orchestrator.ledger.snapshots import LAST_GOOD, Seed, Snapshots, choose_seed, parse_snapshots
-from orchestrator.operations.cache import folders_of
+from orchestrator.operations.cache import folders_of, plan_key
 from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.ledger import ask_good_runs
 from orchestrator.operations.session import who_asks
+from orchestrator.probes.cache_census import Devices
 from orchestrator.reports.cache import SeededReport
 
 COPY_LIMIT_S = 3600.0
@@ -53,8 +55,12 @@ async def plan_seed(
     if target.payload is not None:
         told = await ask_identity(session, target, target.payload, config, settings=settings)
         identity = told.get("identity")
-    now = parse_maker((await session.request("cache_maker", identity=identity)).header["maker"])
-    return SeedPlan(seed, _fit(found, seed.name, good, now), found.seeded_from)
+    like = plan_key(target, settings or {})
+    told_now = (await session.request("cache_maker", base=target.base, identity=identity, like=like)).header
+    now, plan = parse_maker(told_now["maker"]), parse_plan(told_now["plan"])
+    needed = devices_needed(plan, _of_good(found, good))
+    kept = {snapshot.name: snapshot for snapshot in found.kept}[seed.name]
+    return SeedPlan(seed, judge(kept.made_by, kept.devices, now, needed), found.seeded_from)
 
 
 def require_fit(target: Target, plan: SeedPlan, way_out: str) -> None:
@@ -90,13 +96,13 @@ async def make_seed(
     return SeededReport(*about, told["bytes"], told["files"], told["aside"], plan.fit)
 
 
-def _fit(found: Snapshots, name: str, good: Sequence[Good], now: Maker | None) -> Fit:
+def _of_good(found: Snapshots, good: Sequence[Good]) -> Devices | None:
+    """What the cache of the last good run holds."""
     kept = {snapshot.name: snapshot for snapshot in found.kept}
     try:
-        needed = kept[choose_seed(LAST_GOOD, found, good).name].devices
+        return kept[choose_seed(LAST_GOOD, found, good).name].devices
     except UsageError:
-        needed = None
-    return judge(kept[name].made_by, kept[name].devices, now, needed)
+        return None
 
 
 def said(error: AgentOpError, target: Target, command: str = "orch cache seed NAME") -> Exception:

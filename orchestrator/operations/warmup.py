@@ -10,9 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.cache_fit import judge, parse_maker
 from orchestrator.ledger.cache_use import misses_of
-from orchestrator.operations.cache import show_cache
+from orchestrator.ledger.runspec import cache_folders
+from orchestrator.operations.cache import COUNT_LIMIT_S, plan_key, show_cache
+from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.launch import LaunchRequest, WaitCondition, launch
+from orchestrator.operations.session import agent_session, require_payload
 from orchestrator.probes.training import parse_status
 from orchestrator.reports.launch import LaunchReport
 from orchestrator.reports.warmup import WarmupPass, WarmupReport
@@ -44,6 +48,30 @@ async def warm_up(
         asked = replace(asked, seed=None, run_id=None)
     shown = await show_cache(target, trace=trace)
     return WarmupReport(target.name, target.label, tuple(passes), shown.enough, shown.census.entries)
+
+
+async def proven_by(target: Target, request: LaunchRequest, *, trace: Trace | None = None) -> str | None:
+    """The run that makes a warm-up needless: of the same code, settings, devices, torch and GPUs, it found everything,
+    and the cache is as it left it. None: there is none."""
+    payload = require_payload(target)
+    async with agent_session(target, trace) as session:
+        answer = await session.request(
+            "cache_proof",
+            base=target.base,
+            folders=cache_folders(target, payload),
+            like=plan_key(target, request.settings),
+            timeout_s=COUNT_LIMIT_S,
+        )
+        proof = answer.header["proof"]
+        if proof is None:
+            return None
+        then = await session.request("cache_maker", base=target.base, identity=proof["identity"])
+        identity = (await ask_identity(session, target, payload, None, settings=request.settings)).get("identity")
+        now = await session.request("cache_maker", base=target.base, identity=identity)
+    made = parse_maker(then.header["maker"])
+    fit = judge([made] if made else [], None, parse_maker(now.header["maker"]), None)
+    unlike = fit.hard or "torch" in fit.unknown
+    return None if unlike else str(proof["run_id"])
 
 
 def _pass(report: LaunchReport) -> WarmupPass:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from orchestrator.agent.far import cache, cache_save, cache_seed, lease, runs
+from orchestrator.agent.far import cache, cache_plan, cache_save, cache_seed, lease, runs
 from orchestrator.agent.far.cache_clear import cache_clear
 from orchestrator.ledger.cache_use import parse_cache_use
 
@@ -58,3 +58,35 @@ def test_a_live_status_counts_from_the_launch_of_the_newest_run(leased):
     leased.exit_of(answer)
     found = leased.call(cache.cache_stats, folders={"TORCHINDUCTOR_CACHE_DIR": top})
     assert found["folders"]["TORCHINDUCTOR_CACHE_DIR"]["new_files"] == 1
+
+
+def test_a_run_that_found_all_proves_the_cache_until_something_of_it_changes(leased):
+    top = str(leased.base / "caches" / "live" / "inductor")
+    release = leased.base / "releases" / "aa"
+    release.mkdir(parents=True)
+    (leased.base / "current").symlink_to("releases/aa")
+    like = {"payload": "dflash", "settings": {}, "targets": 1, "drafters": 1, "model": None}
+    folders = {"TORCHINDUCTOR_CACHE_DIR": top}
+
+    def train(graph, **spec):
+        source = COMPILES.format(names=[graph])
+        answer = leased.start(source, environment=folders, spec={**like, **spec}, release=str(release))
+        assert leased.exit_of(answer)["exit_code"] == 0
+        return answer["run_id"]
+
+    def proof(**changes):
+        found = leased.call(cache_plan.cache_proof, folders=folders, like={**like, **changes})["proof"]
+        return found and found["run_id"]
+
+    train("k1")
+    assert proof() is None  # it compiled
+    again = train("k1")
+    assert proof() == again and proof(settings={"rows": 8}) is None
+    other = train("k2", settings={"rows": 8})
+    assert proof() is None, other  # what another run added: it may have been for want of it
+    last = train("k1")
+    assert proof() == last
+    (leased.base / "releases" / "bb").mkdir()
+    (leased.base / "current").unlink()
+    (leased.base / "current").symlink_to("releases/bb")
+    assert proof() is None

@@ -90,5 +90,12 @@ def test_a_warm_up_of_one_kernel_at_one_shape_is_told(place: WarmPlace) -> None:
     assert place.status()["run"]["argv"][-1] == "trap"  # and nothing was launched
     assert "NOT ENOUGH: cpu: 1 of the 4 graphs" in place.ok("cache", "show")
     place.runs()
+    runs = place.json("runs")["runs"]
     done = place.json("warmup", "--seed", "nightly", "--replace")
     assert done["done"] and len(done["passes"]) == 1 and done["enough"]["verdict"] is True
+    proof = done["passes"][0]["run_id"]
+    launched = place.orch("launch", "--warm", "--wait", "end", timeout_s=300)
+    assert launched.returncode == 0 and f"warm: run {proof} found everything".encode() in launched.stderr, said(
+        launched
+    )
+    assert len(place.json("runs")["runs"]) == len(runs) + 2  # no third warm-up

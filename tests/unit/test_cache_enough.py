@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.ledger.cache_enough import NOTHING_KNOWN, Enough, Plan, judge_enough, parse_plan
+from orchestrator.ledger.cache_enough import NOTHING_KNOWN, Enough, Plan, devices_needed, judge_enough, parse_plan
+from orchestrator.ledger.cache_fit import judge
 from orchestrator.probes.cache_census import Census, Devices, parse_census
 from orchestrator.reports.warmup import WarmupPass, WarmupReport, render_warmup, warmup_record, why_not
 
@@ -57,6 +58,14 @@ def test_a_plan_of_other_settings_is_a_hint() -> None:
 def test_what_was_not_read_is_no_lack(census: Census) -> None:
     assert judge_enough(census, PLAN, None, None).lacking == ()
     assert judge_enough(holding({}), None, None, None) == NOTHING_KNOWN
+
+
+def test_a_seed_must_serve_the_devices_of_the_plan_and_without_one_those_of_the_last_good_run() -> None:
+    of_good = Devices({"cuda:0": 20}, 0, complete=True)
+    needed = devices_needed(PLAN, of_good)
+    fit = judge([], Devices({"cuda:0": 6}, 0, complete=True), None, needed)
+    assert [(one.field, one.kept, one.now) for one in fit.hard] == [("devices", "cuda:0", "cuda:5, cuda:6, cuda:7")]
+    assert devices_needed(replace(PLAN, alike=False), of_good) is of_good is devices_needed(None, of_good)
 
 
 def test_a_plan_is_read_as_far_as_it_makes_sense() -> None:

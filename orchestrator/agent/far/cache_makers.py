@@ -6,6 +6,7 @@ import os
 from typing import Any, Dict, List
 
 from . import records
+from .cache_plan import find_plan
 from .records import Record, contract
 from .snapshots import MANIFEST, SEEDED, SNAPSHOTS, names, snapshot_folder
 
@@ -13,8 +14,9 @@ MAX_MAKERS = 8
 
 
 def cache_maker(params: Record, body: bytes, channel: Any) -> Record:
-    """Op: params: identity (a fingerprint's). {"maker": as `maker`}."""
-    return {"maker": maker(params.get("identity"))}
+    """Op: params: base, identity (a fingerprint's), like. {"maker": as `maker`, "plan": as find_plan}."""
+    plan = find_plan(records.base_folder(params), dict(params.get("like") or {}))
+    return {"maker": maker(params.get("identity")), "plan": plan}
 
 
 def runs_of(base: str, folders: Dict[str, str]) -> List[str]:

@@ -44,6 +44,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "snapshot_verify": ("snapshots", "snapshot_verify"),
     "cache_clear": ("cache_clear", "cache_clear"),
     "cache_maker": ("cache_makers", "cache_maker"),
+    "cache_proof": ("cache_plan", "cache_proof"),
     "cache_save": ("cache_save", "cache_save"),
     "cache_drop": ("cache_save", "cache_drop"),
     "cache_seed": ("cache_seed", "cache_seed"),
