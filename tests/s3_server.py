@@ -5,12 +5,30 @@ Prints one JSON object: {"port", "key", "secret"}: the only login that it lets i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from typing import Any
 
 POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
+
+
+@contextlib.contextmanager
+def s3_server(bucket: str) -> Iterator[dict[str, Any]]:
+    """What it printed, for as long as it runs."""
+    argv = [sys.executable, "-m", "tests.s3_server", bucket]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
 
 
 def main(bucket: str) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -23,18 +22,15 @@ from orchestrator.operations.publish import publish, published, switch_published
 from orchestrator.operations.where import parse_where
 from tests.cutting_proxy import CuttingProxy
 from tests.publishing import Trained
+from tests.s3_server import s3_server
 
 BUCKET = "models"
 
 
 @pytest.fixture(scope="module")
 def server():
-    argv = [sys.executable, "-m", "tests.s3_server", BUCKET]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    yield json.loads(process.stdout.readline())
-    process.stdin.close()
-    process.wait(10)
-    process.stdout.close()
+    with s3_server(BUCKET) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
