@@ -4,6 +4,7 @@
 
 starts   the trainer through the agent's own ops: cold; save, clear, seed; warm; with a comment added to its code; a
          warm-up twice, and a run after it
+processes  a warm-up of one process a device, twice, and a run after it; two GPUs
 devices  flex_attention on cuda:0, then with that cache on cuda:1 of one process, then on GPU 1 seen as cuda:0
 
 Standard library, torch and transformers only. Without a GPU the same steps run and compile less.
@@ -87,12 +88,12 @@ class Target:
         self.payload = PAYLOAD
         self.place.call(lease.lease_acquire, who="me", host="here", pid=os.getpid())
 
-    def train(self, what: str, *words: str) -> dict[str, Any]:
+    def train(self, what: str, *words: str, **settings: Any) -> dict[str, Any]:
         began = time.time()
         answer = self.place.start(
             "",
             argv=[sys.executable, str(self.payload / "train.py"), *words],
-            spec={"settings": SETTINGS, "targets": 1, "drafters": 1},
+            spec={"settings": {**SETTINGS, **settings}, "targets": 1, "drafters": 1},
             environment={VARIABLES[kind]: path for kind, path in self.folders.items()},
         )
         folder = self.place.folder(answer)
@@ -160,6 +161,14 @@ def starts(folder: Path) -> None:
     target.place.clean()
 
 
+def processes(folder: Path) -> None:
+    target = Target(folder)
+    for what, words in (("warm-up", ["--warmup"]), ("warm-up again", ["--warmup"]), ("run after the warm-up", [])):
+        target.train(what + ", a process each", *words, engine="processes")
+    target.census("census of processes")
+    target.place.clean()
+
+
 def listing(target: Target, path: Path) -> None:
     """What a real cache looks like: each file's path and size, and of a graph what names its device."""
     rows = []
@@ -197,7 +206,7 @@ def devices(folder: Path) -> None:
 def main(folder: Path, parts: list[str]) -> None:
     for part in parts:
         (folder / part).mkdir(parents=True)
-        {"starts": starts, "devices": devices}[part](folder / part)
+        {"starts": starts, "devices": devices, "processes": processes}[part](folder / part)
 
 
 if __name__ == "__main__":
