@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.far import cache_clear, cache_makers, cache_save, cache_seed, lease, live, snapshots, start
+from orchestrator.agent.far import (
+    cache_clear,
+    cache_makers,
+    cache_save,
+    cache_seed,
+    copying,
+    lease,
+    live,
+    snapshots,
+    start,
+)
 from orchestrator.agent.far.errors import OpError
 from tests.dying import die_at
 
@@ -117,7 +127,7 @@ def test_the_same_content_with_another_mode_is_another_file(cached):
 
 def test_a_file_that_is_written_to_while_it_is_read_is_not_kept(cached, monkeypatch):
     victim = Path(cached.folders["inductor"], "aa", "bb", "kernel.so")
-    digest = cache_save.hashlib.sha256
+    digest = copying.hashlib.sha256
 
     class Slow:
         def __init__(self):
@@ -130,7 +140,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_not_kept(cached, monkeypa
         def hexdigest(self):
             return self._digest.hexdigest()
 
-    monkeypatch.setattr(cache_save.hashlib, "sha256", lambda *words: digest(*words) if words else Slow())
+    monkeypatch.setattr(copying.hashlib, "sha256", lambda *words: digest(*words) if words else Slow())
     with pytest.raises(OpError, match="written to") as caught:
         save(cached, "nightly")
     assert caught.value.evidence == "inductor/aa/bb/kernel.so"
@@ -179,8 +189,8 @@ def test_a_cache_that_is_written_to_meanwhile_is_not_kept(cached, monkeypatch, h
     copy = cache_save.copy_hashed
     path = Path(cached.folders["inductor"])
 
-    def meanwhile(source, target, entry, name):
-        sha256 = copy(source, target, entry, name)
+    def meanwhile(source, target, mode):
+        sha256 = copy(source, target, mode)
         if how == "grown":
             with open(path / "aa" / "bb" / "kernel.so", "a") as stream:
                 stream.write("more")

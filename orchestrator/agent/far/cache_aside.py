@@ -33,6 +33,7 @@ from .snapshots import (
     describe,
     snapshot_folder,
     totals,
+    unfinished,
     write_manifest,
 )
 
@@ -76,6 +77,16 @@ def set_aside(base: str, name: str) -> None:
             os.rename(path, beside(path, name))
         sync_path(os.path.dirname(path))
         sync_path(making)
+
+
+def finish_moving(base: str) -> None:
+    """What clears that were cut short have not moved yet, so that nobody uses the rest of a cache: in constant time.
+
+    The next clear describes it. Only where nothing can start meanwhile. Raises OSError."""
+    for name in unfinished(base):
+        intent = records.read_record(os.path.join(base, SNAPSHOTS, MAKING + name), INTENT) or {}
+        if isinstance(intent.get("folders"), dict):
+            set_aside(base, name)
 
 
 def describe_aside(base: str, name: str, check: Callable[[], None]) -> Record:

@@ -8,21 +8,22 @@ because a compiler may write in place.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from . import journal, lease, records
 from .blobs import NO_SPACE
+from .cache_aside import finish_moving
 from .cache_census import snapshot_devices
 from .cache_folders import check_folders, holds_something, nested, nothing_starts, separate
 from .cache_makers import maker, makers, runs_of
 from .cache_seed import finish_seeding
+from .copying import copy_hashed, each
 from .durable import sync_file_system, sync_path
 from .errors import OpError
 from .files import remove_below
-from .manifest import DIR, Entry, ManifestError, check_entries
+from .manifest import DIR, FILE, Entry, ManifestError, check_entries
 from .records import Record
 from .scan import hash_file, walk_fit
 from .snapshots import (
@@ -40,8 +41,6 @@ from .snapshots import (
     totals,
     write_manifest,
 )
-
-READ_BYTES = 1024 * 1024
 
 Pool = Dict[str, List[Tuple[str, Entry]]]
 """`cache/path` -> (file in a snapshot, its entry), of the newest snapshots first."""
@@ -69,6 +68,7 @@ def cache_save(params: Record, body: bytes, channel: Any) -> Record:
     with nothing_starts(base), journal.begin(base, "save_cache", params.get("who"), {"snapshot": name}):
         remove_leftovers(base)
         finish_seeding(base, channel.check)
+        finish_moving(base)  # or what is left in its place would be kept as if it were the cache
         there = {kind: path for kind, path in separate(folders).items() if holds_something(path)}
         if not there:
             raise OpError("missing", "the compile caches are empty; there is nothing to save")
@@ -180,7 +180,10 @@ class _Copy:
         try:
             listed, self.odd = walk_fit(self._source, (), check=self._check)
             os.mkdir(self._target, 0o700)
-            entries = [self._take(entry) for entry in sorted(listed)]
+            entries = [self._take(entry) for entry in sorted(listed) if entry.kind != FILE]
+            for known, entry in each(self._take_file, [entry for entry in sorted(listed) if entry.kind == FILE]):
+                entries.append(entry)
+                self.linked += known
             again, _ = walk_fit(self._source, (), check=self._check)
         except FileNotFoundError as error:
             raise _ChangedError("%s is gone" % error.filename) from error
@@ -190,25 +193,33 @@ class _Copy:
         return check_entries(entries)
 
     def _take(self, entry: Entry) -> Entry:
-        source, target = os.path.join(self._source, entry.path), os.path.join(self._target, entry.path)
+        target = os.path.join(self._target, entry.path)
         if entry.kind == DIR:
             os.mkdir(target, 0o755)
             return entry
-        if entry.target:
-            os.symlink(entry.target, target)
-            return entry
+        os.symlink(entry.target, target)
+        return entry
+
+    def _take_file(self, entry: Entry) -> Tuple[bool, Entry]:
+        """(whether it is a link to what a snapshot holds, the entry with its hash)"""
         self._check()
+        source, target = os.path.join(self._source, entry.path), os.path.join(self._target, entry.path)
         known = self._linked(source, target, entry)
         if known is not None:
-            self.linked += 1
-            return known
-        sha256 = copy_hashed(source, target, entry, self._kind + "/" + entry.path)
-        return entry._replace(sha256=sha256)
+            return True, known
+        sha256, before, after = copy_hashed(source, target, entry.mode)
+        same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+        if not same or before.st_size != entry.size:
+            raise _ChangedError(self._kind + "/" + entry.path)
+        return False, entry._replace(sha256=sha256)
 
     def _linked(self, source: str, target: str, entry: Entry) -> Entry | None:
         """The entry, if a snapshot holds this very file and it was linked. Both are read: neither is trusted."""
+        kept_here = self._pool.get(self._kind + "/" + entry.path)
+        if not kept_here:
+            return None
         facts = os.lstat(source)
-        for place, kept in self._pool.get(self._kind + "/" + entry.path, ()):
+        for place, kept in kept_here:
             if kept._replace(sha256="") != entry:
                 continue
             try:
@@ -219,25 +230,3 @@ class _Copy:
             except (OSError, ManifestError):
                 continue  # then it is copied
         return None
-
-
-def copy_hashed(source: str, target: str, entry: Entry, name: str) -> str:
-    """Mode and times too; its sha256. Raises OSError, _ChangedError."""
-    digest = hashlib.sha256()
-    handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(handle, "rb", buffering=0) as stream, open(target, "xb", buffering=0) as copy:
-        before = os.fstat(handle)
-        while True:
-            data = stream.read(READ_BYTES)
-            if not data:
-                break
-            digest.update(data)
-            view = memoryview(data)
-            while view:
-                view = view[copy.write(view) :]
-        after = os.fstat(handle)
-        os.fchmod(copy.fileno(), entry.mode)
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or after.st_size != entry.size:
-        raise _ChangedError(name)
-    os.utime(target, ns=(after.st_atime_ns, after.st_mtime_ns))  # ninja compares them
-    return digest.hexdigest()

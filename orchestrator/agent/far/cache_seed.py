@@ -10,7 +10,6 @@ Rule: the snapshot is only read. Copies and not hard links: what a compiler writ
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from typing import Any, Callable, Dict, Tuple
@@ -19,10 +18,11 @@ from . import journal, lease, records
 from .blobs import NO_SPACE
 from .cache_aside import describe_aside, finish, new_name, set_aside, write_intent
 from .cache_folders import check_folders, holds_something, nested, nothing_starts, separate
+from .copying import copy_hashed, each
 from .durable import sync_file_system, sync_path
 from .errors import OpError
 from .files import remove_below
-from .manifest import DIR, Entry
+from .manifest import DIR, FILE, Entry
 from .records import SEEDING, Record
 from .snapshots import (
     INTENT,
@@ -34,8 +34,6 @@ from .snapshots import (
     snapshot_folder,
     unfinished,
 )
-
-READ_BYTES = 1024 * 1024
 
 
 def cache_seed(params: Record, body: bytes, channel: Any) -> Record:
@@ -179,31 +177,24 @@ def _require_room(targets: Dict[str, str], files: Dict[str, Tuple[Entry, ...]]) 
 def _copy(source: str, target: str, entries: Tuple[Entry, ...], kind: str, check: Callable[[], None]) -> None:
     os.mkdir(target, 0o700)
     for entry in entries:  # sorted: a folder comes before what is in it
-        path = os.path.join(target, entry.path)
         if entry.kind == DIR:
-            os.mkdir(path, 0o755)
+            os.mkdir(os.path.join(target, entry.path), 0o755)
         elif entry.target:
-            os.symlink(entry.target, path)
-        else:
-            check()
-            _copy_file(os.path.join(source, entry.path), path, entry, kind + "/" + entry.path)
+            os.symlink(entry.target, os.path.join(target, entry.path))
+
+    def copy(entry: Entry) -> None:
+        check()
+        _copy_file(os.path.join(source, entry.path), os.path.join(target, entry.path), entry, kind + "/" + entry.path)
+
+    each(copy, [entry for entry in entries if entry.kind == FILE])
 
 
 def _copy_file(source: str, target: str, entry: Entry, name: str) -> None:
-    digest = hashlib.sha256()
     try:
-        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW)
+        sha256, before, _ = copy_hashed(source, target, entry.mode)
     except OSError as error:
+        if error.filename != source:
+            raise
         raise OpError("damaged", "the snapshot is damaged: %s" % name, str(error)) from error
-    with os.fdopen(handle, "rb") as stream, open(target, "xb") as copy:
-        while True:
-            data = stream.read(READ_BYTES)
-            if not data:
-                break
-            digest.update(data)
-            copy.write(data)
-        times = os.fstat(stream.fileno())
-    if digest.hexdigest() != entry.sha256:
+    if sha256 != entry.sha256 or before.st_size != entry.size:
         raise OpError("damaged", "the snapshot is damaged: %s" % name)
-    os.chmod(target, entry.mode)
-    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))  # ninja compares them

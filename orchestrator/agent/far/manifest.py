@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
@@ -16,6 +17,9 @@ MODES = {FILE: (0o644, 0o755), LINK: (0o777,), DIR: (0o755,)}
 MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 255
 MAX_LISTING_BYTES = 64 * 1024 * 1024
+
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f]")
+_NO_NAMES = frozenset(("", ".", ".."))
 
 
 class ManifestError(Exception):
@@ -134,12 +138,13 @@ def check_path(path: str) -> None:
         raw = path.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ManifestError(path, "the name is not UTF-8") from error
-    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+    if _CONTROL.search(path):
         raise ManifestError(path, "a control character in a name")
     names = path.split("/")
-    if any(name in ("", ".", "..") for name in names):
+    if not _NO_NAMES.isdisjoint(names):
         raise ManifestError(path, "not a plain relative name")
-    if len(raw) > MAX_PATH_BYTES or any(len(name.encode("utf-8")) > MAX_NAME_BYTES for name in names):
+    too_long = len(raw) > MAX_NAME_BYTES and any(len(name.encode("utf-8")) > MAX_NAME_BYTES for name in names)
+    if len(raw) > MAX_PATH_BYTES or too_long:
         raise ManifestError(path, "the name is too long")
 
 
@@ -154,7 +159,7 @@ def check_link(path: str, target: str) -> None:
         target.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ManifestError(path, "the link's target is not UTF-8") from error
-    if any(ord(character) < 32 or ord(character) == 127 for character in target):
+    if _CONTROL.search(target):
         raise ManifestError(path, "a control character in the link's target")
     names = [name for name in target.split("/") if name not in ("", ".")]
     climbs = 0

@@ -112,7 +112,7 @@ def walk(
             found = list(listing)
         for item in found:
             path = prefix + item.name
-            if is_excluded(path, patterns):
+            if patterns and is_excluded(path, patterns):
                 continue
             try:
                 check_path(path)

@@ -69,7 +69,13 @@ def start_run(params: Record, body: bytes, channel: Any) -> Record:
 
 
 def _whole_caches(base: str) -> None:
-    """A seeding of the compile caches that was cut short is carried through before anything uses them."""
+    """A seeding or clearing of the compile caches that was cut short is carried through before anything uses them."""
+    from .snapshots import unfinished
+
+    if unfinished(base):
+        from .cache_aside import finish_moving  # hardly ever
+
+        finish_moving(base)
     if os.path.lexists(os.path.join(base, records.SEEDING)):
         from .cache_seed import finish_seeding  # hardly ever
 
