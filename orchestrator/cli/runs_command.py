@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output, terminal_width
@@ -15,10 +16,10 @@ from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_one_target, select_targets
 from orchestrator.ledger.run_query import RunQuery, parse_since
-from orchestrator.operations.ledger import list_runs
-from orchestrator.operations.runs import mark_run, note_run, show_run
-from orchestrator.reports.run_detail import render_run, run_record
-from orchestrator.reports.runs import RunsReport, render_runs, runs_record
+from orchestrator.operations.runs_list import list_runs
+
+if TYPE_CHECKING:  # a list connects first, and reads what takes long meanwhile
+    from orchestrator.reports.runs import RunsReport
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -58,6 +59,8 @@ def _list(arguments: argparse.Namespace, words: list[str], output: Output) -> in
         return await list_runs(target, query, sync=arguments.sync, gone=arguments.gone, trace=output.trace)
 
     def show(answer: tuple[RunsReport, OrchError | None]) -> int:
+        from orchestrator.reports.runs import render_runs, runs_record
+
         report, error = answer
         seen.append(report)
         for note in report.notes:
@@ -75,6 +78,8 @@ def _list(arguments: argparse.Namespace, words: list[str], output: Output) -> in
 
 
 def _note(arguments: argparse.Namespace, wanted: str, text: str, output: Output) -> int:
+    from orchestrator.operations.runs import note_run
+
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     run_id, note = asyncio.run(note_run(target, wanted, text, trace=output.trace))
     if arguments.json:
@@ -86,6 +91,8 @@ def _note(arguments: argparse.Namespace, wanted: str, text: str, output: Output)
 
 
 def _mark(arguments: argparse.Namespace, wanted: str, verdict: str, output: Output) -> int:
+    from orchestrator.operations.runs import mark_run
+
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     run_id, mark = asyncio.run(mark_run(target, wanted, verdict, arguments.note, trace=output.trace))
     if arguments.json:
@@ -97,6 +104,9 @@ def _mark(arguments: argparse.Namespace, wanted: str, verdict: str, output: Outp
 
 
 def _show(arguments: argparse.Namespace, wanted: str, output: Output) -> int:
+    from orchestrator.operations.runs import show_run
+    from orchestrator.reports.run_detail import render_run, run_record
+
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     detail = asyncio.run(show_run(target, wanted, trace=output.trace))
     output.result(json.dumps(run_record(detail)) if arguments.json else render_run(detail))

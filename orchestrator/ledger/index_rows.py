@@ -16,7 +16,7 @@ from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs
 
-READER = 1
+READER = 2
 """Another number once a summary says more, or something else: what was kept before is then asked for anew."""
 
 
@@ -59,6 +59,7 @@ def parse_summary(line: str) -> RunSummary | None:
         findings=parse_findings(raw),
         notes=parse_notes(raw),
         adopted=as_bool(raw.get("adopted")) is True,
+        broken=as_strs(raw.get("broken")),
         started_at=as_float(raw.get("started_at")),
         ended_at=as_float(raw.get("ended_at")),
         duration_s=as_float(raw.get("duration_s")),

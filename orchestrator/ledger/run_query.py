@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
-from orchestrator.ledger.runs import GOOD, RunSummary, good_runs, rate_of
 from orchestrator.probes.training import RunPhase
+
+if TYPE_CHECKING:  # whoever asks for runs connects first, and reads all that this takes meanwhile
+    from orchestrator.ledger.runs import RunSummary
 
 OUTCOMES = ("running", "well", "stopped", "failed", "unknown")
 SORTS = ("started", "rate", "took", "step", "acceptance")
@@ -67,12 +70,16 @@ def matching(runs: Sequence[RunSummary], query: RunQuery, least_per_s: float | N
 
 def _good(runs: Sequence[RunSummary], least_per_s: float | None) -> set[str]:
     """Of each shape those that a comparison may be made with."""
+    from orchestrator.ledger.runs import GOOD, good_runs
+
     shapes = dict.fromkeys(run.shape for run in runs)
     marked = {run.run_id for run in runs if run.mark and run.mark.verdict == GOOD}
     return marked.union(*({one.run_id for one in good_runs(runs, shape, least_per_s=least_per_s)} for shape in shapes))
 
 
 def _rate(run: RunSummary) -> float | None:
+    from orchestrator.ledger.runs import rate_of
+
     rate = rate_of(run)
     return rate.per_s if rate else None
 

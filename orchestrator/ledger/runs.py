@@ -128,6 +128,8 @@ class RunSummary:
     notes: tuple[Note, ...] = ()
     adopted: bool = False
     """It was not started by orch."""
+    broken: tuple[str, ...] = ()
+    """Paths of its records that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,7 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
         findings=parse_findings(raw.get("remarks")),
         notes=parse_notes(raw.get("remarks")),
         adopted=bool(spec.get("adopted")),
+        broken=(*run.broken, *as_strs(raw.get("broken"))),
     )
 
 

@@ -110,7 +110,7 @@ def _row(run: RunSummary, last_good: str | None) -> tuple[str, ...]:
         run.run_id,
         utc_text(run.started_at).removesuffix(" UTC"),
         duration_text(run.duration_s),
-        ended + (", last good" if run.run_id == last_good else ""),
+        ended + (", last good" if run.run_id == last_good else "") + (", damaged" if run.broken else ""),
         step_text(run),
         rate_of(rate) if rate else DASH,
         sparkline(run.trend, TREND_WIDTH) if len(run.trend) > 1 else DASH,

@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orchestrator.probes.printed import read_line
-from orchestrator.reports.status import StatusReport
+
+if TYPE_CHECKING:
+    from orchestrator.reports.status import StatusReport
 
 POINTS = 48
 """When there are so many, pairs of them become one."""

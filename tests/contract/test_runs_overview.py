@@ -1,9 +1,12 @@
 """Many runs in one answer: finished, live, foreign, half written."""
 
+import asyncio
+import collections
 import json
 import os
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +15,10 @@ from orchestrator.agent.far import live as live_lock
 from orchestrator.agent.far.errors import OpError
 from orchestrator.agent.far.framing import encode_frame
 from orchestrator.ledger.runs import parse_runs
+from orchestrator.ledger.store import Index
+from orchestrator.operations import ledger
 from tests.run_place import GRACEFUL, ready
+from tests.unit.facts import TARGET
 from tests.waiting import eventually
 
 PRINTS = "for step in (1, 2, 3): print(f'step {step}/9 loss 0.5 1250.0 tok/s')"
@@ -161,3 +167,63 @@ def test_five_hundred_and_their_logs_fit_into_one_answer(place):
     assert answer["total"] == 510 and len(found) == 500
     assert [run.step for run in found] == list(range(10, 510))
     shutil.rmtree(place.base / "runs")  # cleaning up looks for the processes of each
+
+
+WHOLE = {
+    "run.json": {"run_id": "r2", "created_at": 5.0, "argv": ["python"], "payload": "p", "launched_by": "ann@laptop"},
+    "exit.json": {"run_id": "r2", "exit_code": 0, "started_at": 5.0, "ended_at": 9.0},
+    "status.json": {"phase": "done", "step": 3, "total_steps": 3, "loss": 1.0, "tokens_per_s": 9.0},
+    "result.json": {"acceptance_length": 3.5},
+    "brief.json": {"tree_hash": "a", "git": {"commit": "c", "branch": "b", "dirty": 0}},
+    "mark.json": {"verdict": "good", "note": "n", "by": "b", "at": 3.0},
+    "cache.json": {"after": {"folders": {"TRITON_CACHE_DIR": {"path": "/t", "exists": True, "bytes": 9}}}},
+}
+
+
+class Session:
+    """An agent's answers without an agent."""
+
+    def __init__(self, place):
+        self.place = place
+
+    async def request(self, op, *, base, timeout_s, **params):
+        assert (op, base) == ("runs_overview", str(self.place.base))
+        return Reply(*overview_raw(self.place, **params))
+
+
+Reply = collections.namedtuple("Reply", "header body")
+
+
+def overview_raw(place, **params):
+    answer, tails = place.call(runs.runs_overview, **params)
+    return json.loads(json.dumps(answer)), tails
+
+
+def listed(place, index):
+    target = replace(TARGET, root=str(place.base.parent))
+    known = index.recall(ledger.place_of(target))
+    return asyncio.run(ledger.ask_listing(Session(place), target, index, known))
+
+
+def test_a_record_cut_at_any_byte_loses_nothing_that_was_seen_and_hides_no_other_run(place, tmp_path):
+    make(place, "r1", exit_json={"exit_code": 0})
+    folder = make(place, "r2")
+    for name, record in WHOLE.items():
+        (folder / name).write_text(json.dumps(record))
+    index = Index(tmp_path / "index")
+    whole = listed(place, index).runs[1]
+    assert whole.mark and whole.acceptance == 3.5 and whole.cache_after.bytes == 9 and not whole.broken
+    for name in WHOLE:
+        data = (folder / name).read_bytes()
+        for cut in range(0, len(data), 3):
+            (folder / name).write_bytes(data[:cut])
+            first, second = listed(place, index).runs
+            assert first.outcome == "ended well", f"{name} cut at {cut}"
+            assert second.broken and replace(second, broken=()) == whole, f"{name} cut at {cut}"
+        # Without an index: what is whole is told, and what is not is named.
+        (found,) = [run for run in listed(place, Index(tmp_path / name)).runs if run.run_id == "r2"]
+        assert found.broken == (str(folder / name),)
+        (folder / name).write_bytes(data)
+    assert listed(place, index).runs[1] == whole and index.notes == []
+    index.path.unlink()
+    assert listed(place, Index(index.path)).runs[1] == whole, "a controller that is lost is made anew from the target"

@@ -69,15 +69,16 @@ def _told(base: str, run_id: Any, live_facts: Record, tail_bytes: int) -> Tuple[
     folder = run["folder"]
     spec, result = run["spec"] or {}, run["result"] or {}
     tail = _log_tail(run, tail_bytes)
+    mark, brief = records.read_record(folder, MARK), _brief(folder)
     told = {name: spec[name] for name in (*TOLD_OF_SPEC, "broken") if name in spec}
     run.update(
-        mark=records.read_record(folder, MARK),
+        mark=mark,
         remarks=remarks.told(folder),
         samples=samples.rate_samples(folder, SAMPLES),
         spec=told or None,
-        result={name: result[name] for name in TOLD_OF_RESULT if name in result},
+        result={name: result[name] for name in (*TOLD_OF_RESULT, "broken") if name in result},
         checkpoints=checkpoints(folder),
-        **_brief(folder),
+        **dict(brief, broken=[one["broken"] for one in (mark or {}, brief) if one.get("broken")]),
     )
     return {name: value for name, value in run.items() if name not in ("runtime", "cache")}, tail
 
@@ -115,9 +116,11 @@ def _log_tail(run: Record, tail_bytes: int) -> bytes:
 def _brief(folder: str) -> Record:
     brief = records.read_record(folder, records.BRIEF)
     if brief is None or "broken" in brief:
-        brief = brief_of(records.read_record(folder, contract.FINGERPRINT) or {})
+        kept = records.read_record(folder, contract.FINGERPRINT)
+        brief = dict(brief_of(kept or {}), broken=((brief or {}) if kept is None else kept).get("broken"))
+    cache = records.read_record(folder, contract.CACHE) or {}
     told = {name: brief.get(name) for name in ("git", "tree_hash", "cache_before")}
-    return dict(told, cache_after=(records.read_record(folder, contract.CACHE) or {}).get("after"))
+    return dict(told, cache_after=cache.get("after"), broken=brief.get("broken") or cache.get("broken"))
 
 
 def brief_of(fingerprint: Record) -> Record:
