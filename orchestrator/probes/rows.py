@@ -7,6 +7,7 @@ something else was printed behind.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -86,6 +87,7 @@ _STAMPS = re.compile(
 )
 _FACT = re.compile(r"(?P<name>rank|pid)=(?P<value>\d{1,9})\b")
 _TAKEN_OUT = re.compile(f"{SEQUENCE.pattern}|{CONTROL.pattern}+")
+_ESCAPED = re.compile(r"\\{1,2}[nrt\"'\\/]")
 _NO_ORIGIN = Origin()
 _BAR_END = re.compile(
     r"\d{1,3}%\|[^|]{0,400}\| {0,8}\d{1,15}/\d{1,15} {0,4}\[[^\]\r\n]{0,240}\]"
@@ -138,9 +140,39 @@ def told_rows(rows: Iterable[Row]) -> list[Told]:
     """Bars and what was printed behind them apart, and what a launcher put in front taken off."""
     told: list[Told] = []
     for row in rows:
-        for part in _behind_bars(row):
-            told.append(peeled(part))
+        for line in _written_in_one(row):
+            for part in _behind_bars(line):
+                told.append(peeled(part))
     return told
+
+
+def _written_in_one(row: Row) -> list[Row]:
+    """A traceback that a logger wrote as one line, as in JSON: its rows."""
+    if "\\n" not in row.text or "Traceback (most recent" not in row.text:
+        return [row]
+    rows, begin = [], 0
+    for found in _ESCAPED.finditer(row.text):
+        if found[0].endswith("n"):
+            rows.append(_unquoted(row.cut(begin, found.start())))
+            begin = found.end()
+    first = rows[0].text.find("Traceback (most recent")
+    if first > 0:
+        rows[:1] = [rows[0].cut(0, first), rows[0].cut(first)]
+    return [*rows, _unquoted(row.cut(begin))]
+
+
+def _unquoted(row: Row) -> Row:
+    if "\\" not in row.text:
+        return row
+    kept = [(0, 0), *(found.span() for found in _ESCAPED.finditer(row.text)), (len(row.text), len(row.text))]
+    places: list[int] = []
+    texts: list[str] = []
+    for (_, begin), (end, behind) in itertools.pairwise(kept):
+        last = row.text[behind - 1 : behind] if behind > end and row.text[behind - 1] in "\"'\\/" else ""
+        at = [*range(begin, end), *([behind - 1] if last else [])]
+        texts.append(row.text[begin:end] + last)
+        places += [row.start + place if row.places is None else row.places[place] for place in at]
+    return Row("".join(texts), places[0] if places else row.start, places)
 
 
 def _behind_bars(row: Row) -> list[Row]:

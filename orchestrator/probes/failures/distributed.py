@@ -29,6 +29,12 @@ SIGNATURES: tuple[Signature, ...] = (
         r"last completed (?:NCCL )?work: (?P<completed>\d{1,12})",
     ),
     signature(
+        "nccl_timeout",
+        "monitoredbarrier|dump signal due to a collective timeout",
+        r"Rank (?P<missing_rank>\d{1,6}) failed to pass monitoredBarrier in (?P<limit_ms>\d{1,12}) ms"
+        r"|dump signal due to a collective timeout from +rank (?P<first_rank>\d{1,6})",
+    ),
+    signature(
         "nccl_hang",
         "watchdog got stuck|heartbeat monitor|watchdog hang",
         r"heartbeat monitor timed out|ProcessGroupNCCL'?s? watchdog got stuck for (?P<seconds>\d{1,9}) seconds"

@@ -263,6 +263,12 @@ _TABLE: tuple[tuple[str, str, Role, str], ...] = (
     ),
     ("open_files", "too many open files", _C, "raise `ulimit -n`, fewer data workers, or sharing strategy file_system"),
     (
+        "bad_command",
+        "the command cannot be run as it was given",
+        _C,
+        "correct `command:` of the payload or what was given with --set; is the file in the release (`orch deploy`)?",
+    ),
+    (
         "process_limit",
         "no more threads or processes may be started",
         _C,

@@ -81,7 +81,14 @@ def find_failures(
 def root_of(found: Sequence[FailureFound]) -> FailureFound | None:
     """The one that the others follow from, as far as the log tells."""
     order = {Role.CAUSE: 0, Role.CONSEQUENCE: 2, Role.NOTICE: 4}
-    late = {"worker_failed": 0.5, "aborted": 0.25, "exception": 0.25, "killed": 0.25, "compile_failed": 0.2}
+    late = {
+        "worker_failed": 0.5,
+        "bad_command": 0.25,
+        "aborted": 0.25,
+        "exception": 0.25,
+        "killed": 0.25,
+        "compile_failed": 0.2,
+    }
 
     def rank(each: FailureFound) -> tuple[float, int]:
         place = (

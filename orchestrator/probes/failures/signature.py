@@ -19,6 +19,8 @@ WHOLE = frozenset(
         "rank",
         "seconds",
         "local_rank",
+        "missing_rank",
+        "first_rank",
         "pid",
         "exitcode",
         "signal",

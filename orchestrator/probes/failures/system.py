@@ -18,7 +18,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"\(?(?P<process>[^),\n]{1,64})\)?"
         r"|oom-kill:constraint=(?P<constraint>\w{1,40})"
         r"|(?P<process2>[^\s:\]]{1,64}) invoked oom-killer|detected (?P<count>\d{1,6}) oom[-_]kill event"
-        r"|killed by the (?:cgroup )?(?:out-of-memory handler|OOM killer)|systemd-oomd killed|OOMKilled"
+        r"|killed by the (?:cgroup )?(?:out-of-memory handler|OOM killer)"
+        r"|systemd-oomd(?:\[\d{1,9}\]:)? killed|OOMKilled"
         r"|srun: error: .{1,120}: Out Of Memory\b",
         rf"total-vm: ?(?P<total_vm_kb>{_KB})kB",
         rf"anon-rss: ?(?P<anon_rss_kb>{_KB})kB",
@@ -155,6 +156,13 @@ SIGNATURES: tuple[Signature, ...] = (
         "transport endpoint|errno 107",
         r"Transport endpoint is not connected|\[Errno 107\]",
         _ERRNO_PATH,
+    ),
+    signature(
+        "bad_command",
+        ".py: error: |can't open file|command not found",
+        r"^(?:usage: .{0,200})?[\w.-]{1,80}\.py: error: (?P<error>[^\n]{1,300})"
+        r"|can't open file '(?P<path>[^'\n]{1,300})': \[Errno 2\]"
+        r"|^(?:(?:/\S{1,80}|bash|sh|zsh|env): )?(?:line \d{1,6}: )?(?P<program>[\w./+-]{1,120}): command not found$",
     ),
     signature(
         "process_limit",
