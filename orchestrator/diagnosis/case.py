@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orchestrator.diagnosis.comparable import Facts
 from orchestrator.diagnosis.diff import Comparison, Difference
@@ -18,14 +19,16 @@ from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.runs import RunSummary, tokens_per_s
 from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.container import ContainerFact
-from orchestrator.probes.environment_finding import EnvironmentFinding
 from orchestrator.probes.gpu import GpuFact
-from orchestrator.probes.kill_plan import KillPlan
-from orchestrator.probes.log_reading import LogReading
 from orchestrator.probes.pace import LEAST_S, Pace
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import RunPhase
+
+if TYPE_CHECKING:  # a status waits for its imports
+    from orchestrator.probes.environment_finding import EnvironmentFinding
+    from orchestrator.probes.kill_plan import KillPlan
+    from orchestrator.probes.log_reading import LogReading
 
 GOES_ON = (RunPhase.RUNNING, RunPhase.STARTING)
 SELECTED = ("launch", "deploy", "stop", "reset", "status", "runs", "env", "hosts", "fingerprint", "rollback")

@@ -17,7 +17,6 @@ from orchestrator.ledger.records import RunRecord, parse_run_record
 from orchestrator.ledger.runs import Good, RunSummary, last_good, shape_of
 from orchestrator.operations.ledger import all_runs, least_per_s
 from orchestrator.operations.runs import read_json
-from orchestrator.probes.log_reading import read_log
 from orchestrator.probes.pace import Pace, pace_of_log, parse_metrics
 from orchestrator.probes.throughput import merge, read_tail
 from remote_payload import contract
@@ -67,18 +66,28 @@ async def look_at_good(session: AgentSession, target: Target, good: Good | None)
         return None
     facts = await session.request("run_facts", base=target.base, run_id=good.run_id, log_tail_bytes=RATES_BYTES)
     record = parse_run_record(facts.header)
-    return None if record is None else await look_at_run(session, record, facts.body, good.run)
+    return None if record is None else await look_at_run(session, record, facts.body, good.run, whole=False)
 
 
 async def look_at_run(
-    session: AgentSession, record: RunRecord, tail: bytes, summary: RunSummary | None, early: str | None = None
+    session: AgentSession,
+    record: RunRecord,
+    tail: bytes,
+    summary: RunSummary | None,
+    early: str | None = None,
+    *,
+    whole: bool = True,
 ) -> RunLooked:
-    """tail: the end of its log; early: what was found before that."""
+    """tail: the end of its log; early: what was found before that; whole: else the log is read for rates only."""
     fingerprint, metrics = await asyncio.gather(
         read_json(session, f"{record.folder}/{contract.FINGERPRINT}"), _metrics(session, record.folder)
     )
     text = tail.decode("utf-8", "surrogateescape")
-    log = read_log(f"{early}\n{text}" if early else text) if text else None
+    log = None
+    if text and (whole or metrics is None):
+        from orchestrator.probes.log_reading import read_log  # a status waits for its imports
+
+        log = read_log(f"{early}\n{text}" if early else text)
     end = tail[-RATES_BYTES:]
     facts = RunFacts(
         run_id=record.run_id,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from orchestrator.probes.environment import EnvironmentFacts
+if TYPE_CHECKING:  # a status waits for its imports
+    from orchestrator.probes.environment import EnvironmentFacts
+
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 

@@ -10,10 +10,13 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from orchestrator.probes.log_reading import LogReading
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.values import as_float, as_int, as_mapping
+
+if TYPE_CHECKING:  # a status waits for its imports
+    from orchestrator.probes.log_reading import LogReading
 
 WINDOW_S = 390.0
 """A rate is that over this long."""

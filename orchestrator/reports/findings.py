@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from orchestrator.diagnosis.case import Beside, Case, Machine, RunFacts
 from orchestrator.diagnosis.diagnose import cheap_findings
@@ -14,12 +15,14 @@ from orchestrator.diagnosis.finding import Finding
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.runs import rate_of
-from orchestrator.probes.log_reading import LogReading, read_log
 from orchestrator.probes.pace import LEAST_S, pace_of_log
 from orchestrator.probes.printed import Rate
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.training import RunPhase
 from orchestrator.reports.status import BesideGood, StatusReport
+
+if TYPE_CHECKING:  # a status waits for its imports
+    from orchestrator.probes.log_reading import LogReading
 
 READ_BYTES = 32 * 1024
 """Of the log's end, for rates that are only printed."""
@@ -104,6 +107,8 @@ def _case(report: StatusReport, target: Target, run: RunRecord, beside: Beside |
 @lru_cache(maxsize=2)
 def _read(tail: bytes) -> LogReading:
     """Remembered: a watch asks again and again, of the same bytes."""
+    from orchestrator.probes.log_reading import read_log  # only a log that tells something is worth its import
+
     return read_log(tail.decode("utf-8", "surrogateescape"))
 
 

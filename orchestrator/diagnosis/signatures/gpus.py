@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from orchestrator.diagnosis.case import Case
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING, Finding
 from orchestrator.diagnosis.signatures.words import failure_lines, failures, good_text
 from orchestrator.probes.gpu import GpuFact
-from orchestrator.probes.kill_plan import Choice
 from orchestrator.probes.pace import PaceSample
 from orchestrator.probes.text import one_line
+
+if TYPE_CHECKING:  # a status waits for its imports
+    from orchestrator.probes.kill_plan import Choice
 
 HOT = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 """Reasons that are none of a healthy GPU at full load. `sw_power_cap` is: it was seen at 690 of 700 W."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from orchestrator.diagnosis.case import Case
 from orchestrator.diagnosis.diff import KINDS, Difference
 from orchestrator.ledger.runs import CacheSize
 from orchestrator.probes.compile_cache import CompileCache
-from orchestrator.probes.failures.found import FailureFound
 from orchestrator.probes.text import one_line
 from orchestrator.probes.units import bytes_text, rate_text
+
+if TYPE_CHECKING:  # a status waits for its imports
+    from orchestrator.probes.failures.found import FailureFound
 
 SHOWN = 6
 LINE = 200
