@@ -27,7 +27,15 @@ SELF_EVIDENT = frozenset(
     ("missing-library", "fx-race", "torch-changed", "disk-full", "gpu-lost", "gpu-ecc", "shm-small", "recompile-limit")
 )
 """What a log, a counter or the machine itself says: with such a cause, changes are no more than changes."""
-LIFTED = ("environment-polluted", "cuda-major", "code-edited", "settings-changed", "cold-cache", "warm-up-insufficient")
+LIFTED = (
+    "data-changed",
+    "environment-polluted",
+    "cuda-major",
+    "code-edited",
+    "settings-changed",
+    "cold-cache",
+    "warm-up-insufficient",
+)
 """Changes that are no trouble by themselves."""
 
 
@@ -129,6 +137,11 @@ def _of_run(case: Case) -> str | None:
     return f"{record.run_id} {run_outcome(record)}"
 
 
+def _of_loss(case: Case) -> str | None:
+    loss = run.last_loss(case)
+    return None if loss is None else f"{loss:.4g}"
+
+
 def _of_rate(case: Case) -> str | None:
     here = case.run.tokens_per_s if case.run is not None else None
     if here is None or case.good is None or not case.good.tokens_per_s or not case.same_shape:
@@ -197,6 +210,7 @@ def _of_clock(case: Case) -> str | None:
 
 AREAS: tuple[Area, ...] = (
     Area("run", ("run-dead", "run-stalled"), (run.dead, run.stalled), _of_run),
+    Area("loss", ("diverged",), (run.diverged,), _of_loss),
     Area("rate", ("slow", "input-starved", "drafter-starved"), (run.slow, run.starved), _of_rate),
     Area(
         "compiled code",

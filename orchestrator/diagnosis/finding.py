@@ -43,6 +43,7 @@ ORDER = (
     "input-starved",
     "drafter-starved",
     "memory",
+    "diverged",
     # What follows from it.
     "eager-fallback",
     "slow",

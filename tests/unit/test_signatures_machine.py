@@ -11,6 +11,8 @@ import pytest
 
 from orchestrator.cli.parsers import build_parser
 from orchestrator.diagnosis.case import Machine
+from orchestrator.diagnosis.comparable import comparable_facts
+from orchestrator.diagnosis.diff import compare
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.environment_finding import ERROR, NOTE, EnvironmentFinding
@@ -354,3 +356,26 @@ def test_every_command_is_one_that_orch_takes() -> None:
                 assert not named or "ct200" in one.command, one.command
                 assert parsed.command
     assert len(seen) >= 18, seen
+
+
+def test_a_loss_that_is_no_number_is_told_while_the_run_goes_on() -> None:
+    found = diagnosed(run=facts(pace=metrics(20_700.0), loss=float("nan"), checkpoints=("step-200",)))
+    assert ids(found) == ["diverged"] and found.findings[0].command == "orch stop"
+    assert any("step-200" in line for line in found.findings[0].evidence)
+    assert healthy_and(run=facts(pace=metrics(20_700.0), loss=2.5)) == []
+    assert any(text.startswith("loss (2.5)") for text in diagnosed(run=facts(loss=2.5)).healthy)
+
+
+def test_a_power_limit_that_was_lowered_is_the_cause_of_a_slow_run() -> None:
+    limited = [{**gpu, "power_limit_w": 350.0} for gpu in IDENTITY["gpus"]]
+    before = [{**gpu, "power_limit_w": 700.0} for gpu in IDENTITY["gpus"]]
+    good, run = facts(GOOD_ID, exit_record={"exit_code": 0}, pace=metrics(21_200.0)), facts(pace=metrics(14_000.0))
+    here, there = (comparable_facts(cases.identity(gpus=told), RUNTIME) for told in (limited, before))
+    found = diagnosed(run=run, good=good, comparison=compare(there, here, None, None), since=None)
+    assert ids(found)[0] == "gpu-throttled" and "power limit 350 W; 700 W" in found.findings[0].what
+
+
+def test_data_that_changed_is_the_suspect_of_a_slow_run_with_nothing_else_different() -> None:
+    data = {"files": 1100, "bytes": 110_000_000_000, "sample": "e" * 64}
+    found = diagnosed(run=facts(pace=metrics(12_000.0)), identity_of_run={"data": data})
+    assert ids(found) == ["data-changed", "slow"]

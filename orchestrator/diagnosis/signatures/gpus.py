@@ -141,7 +141,7 @@ def throttled(case: Case) -> Iterator[Finding]:
     hot = [(gpu, [reason for reason in gpu.throttle or () if reason in HOT]) for gpu in busy]
     hot = [(gpu, reasons) for gpu, reasons in hot if reasons and _is_low(gpu)]
     evidence = [_clock_line(gpu, reasons) for gpu, reasons in hot]
-    evidence += _lower_than_before(case)
+    evidence += [*_less_power(case), *_lower_than_before(case)]
     if evidence:
         yield Finding(
             "gpu-throttled",
@@ -164,6 +164,19 @@ def _clock_line(gpu: GpuFact, reasons: list[str]) -> str:
     parts += [f"{gpu.temperature_c} °C"] if gpu.temperature_c is not None else []
     parts += [f"{gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"] if gpu.power_w and gpu.power_limit_w else []
     return ", ".join(parts)
+
+
+def _less_power(case: Case) -> list[str]:
+    """A limit that somebody lowered; the same for all GPUs, or nothing is said."""
+    for one in case.changed("gpus"):
+        if one.name == "power limit (W)" and one.a and one.b:
+            try:
+                lower = float(one.b) < 0.95 * float(one.a)
+            except ValueError:
+                continue
+            if lower:
+                return [f"power limit {one.b} W; {one.a} W at {good_text(case)}"]
+    return []
 
 
 def _lower_than_before(case: Case) -> list[str]:

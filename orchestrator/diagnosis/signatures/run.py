@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from orchestrator.diagnosis.case import Case, RunFacts
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING, Finding
 from orchestrator.diagnosis.pace import NEARLY, is_slow
-from orchestrator.diagnosis.signatures.words import difference_text, failure_lines, good_text, rate_line
+from orchestrator.diagnosis.signatures.words import difference_text, failure_lines, failures, good_text, rate_line
 from orchestrator.probes.text import one_line
 from orchestrator.probes.training import RunPhase
 from orchestrator.probes.units import duration_text, rate_text
@@ -84,6 +85,35 @@ def stalled(case: Case) -> Iterator[Finding]:
     )
 
 
+def diverged(case: Case) -> Iterator[Finding]:
+    loss, record = last_loss(case), case.run.record if case.run is not None else None
+    evidence = [line for one in failures(case, "divergence", "loss_scale_floor") for line in failure_lines(case, one)]
+    if loss is not None and not math.isfinite(loss):
+        step = record.status.step if record is not None and record.status is not None else None
+        evidence.append(f"loss {loss} at step {step if step is not None else 'unknown'}")
+    if not evidence:
+        return
+    kept = record.last_checkpoint.name if record is not None and record.last_checkpoint is not None else None
+    yield Finding(
+        "diverged",
+        CRITICAL,
+        "the loss is not a number any more",
+        (*evidence, *((f"its last complete checkpoint: {kept}",) if kept else ())),
+        "a learning rate that is too high, a batch with values that overflow, or data that was damaged",
+        "stop it, and go on from a checkpoint before that step with a lower learning rate or stronger clipping",
+        case.orch("stop") if case.live else case.logs("-n", "40"),
+    )
+
+
+def last_loss(case: Case) -> float | None:
+    """The last that was told."""
+    run = case.run
+    status = run.record.status if run is not None and run.record is not None else None
+    if status is not None and status.loss is not None:
+        return status.loss
+    return run.throughput.loss if run is not None and run.throughput is not None else None
+
+
 def session_dead(case: Case) -> Iterator[Finding]:
     record = case.run.record if case.run is not None else None
     session = record.session if record is not None else None
@@ -115,6 +145,8 @@ def slow(case: Case) -> Iterator[Finding]:
     evidence = [*rate_line(case)]
     evidence += [f"less than the {rate_text(low)} that the inventory expects"] if low is not None and here < low else []
     evidence += [f"differs: {difference_text(one)}" for one in changed[:4]]
+    recompiles, then = (_recompiles(one) for one in (run, case.good))
+    evidence += [f"{recompiles} recompiles after the start; {then} then"] if recompiles > then else []
     yield Finding(
         "slow",
         CRITICAL if below_good and there is not None and here < COLLAPSED * there else WARNING,
@@ -135,6 +167,11 @@ def slow(case: Case) -> Iterator[Finding]:
         else "look at the GPUs and the host while it runs; launch again once, and compare",
         case.orch("diff") if changed else case.orch("status", "--watch"),
     )
+
+
+def _recompiles(run: RunFacts | None) -> int:
+    status = run.record.status if run is not None and run.record is not None else None
+    return (status.compiled or {}).get("recompiles", 0) if status is not None else 0
 
 
 def starved(case: Case) -> Iterator[Finding]:
