@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.probes.cache_census import Census, Devices
+from orchestrator.probes.cache_census import Census, Devices, graphs_of
 from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_bool, as_int, as_mapping, as_str
 
@@ -54,8 +54,11 @@ def devices_needed(plan: Plan | None, good: Devices | None) -> Devices | None:
     return good
 
 
-def judge_enough(census: Census, plan: Plan | None, good_run: str | None, good: Devices | None) -> Enough:
-    """good: of the snapshot that goes with the last good run."""
+def judge_enough(
+    census: Census, plan: Plan | None, good_run: str | None, good: Devices | None, good_graphs: int | None = None
+) -> Enough:
+    """good: of the snapshot that goes with the last good run; good_graphs: what the cache held at that run's end, for
+    where there is no such snapshot."""
     holds = census.devices
     if holds is None or not holds.complete or not census.complete:
         return NOTHING_KNOWN
@@ -67,6 +70,12 @@ def judge_enough(census: Census, plan: Plan | None, good_run: str | None, good: 
     if good is not None and good.complete and good.graphs:
         against.append(f"the last good run {good_run}")
         lacking += _less(holds, good.graphs, "of the last good run", None)
+    elif good_graphs:
+        against.append(f"the last good run {good_run}")
+        have = graphs_of(census.kinds)
+        lacking += (
+            [f"{have or 'none'} of the {good_graphs} graphs of the last good run"] if have < PART * good_graphs else []
+        )
     if not against:
         return NOTHING_KNOWN
     return Enough(not lacking, tuple(dict.fromkeys(lacking)), tuple(against))

@@ -43,7 +43,7 @@ async def show_cache(target: Target, *, trace: Trace | None = None) -> CacheRepo
         )
     census, plan = parse_census(answer.header), parse_plan(answer.header.get("plan"))
     of_good = {snapshot.name: snapshot.devices for snapshot in found.kept}.get(good.snapshot or "")
-    enough = judge_enough(census, plan, good.run_id, of_good)
+    enough = judge_enough(census, plan, good.run_id, of_good, good.graphs)
     return CacheReport(target.name, target.label, census, good, enough)
 
 
@@ -79,7 +79,11 @@ async def _last_good(session: AgentSession, target: Target, found: Snapshots) ->
         told = await read_json(session, f"{target.base}/runs/{runs[0].run_id}/{contract.FINGERPRINT}")
         fingerprint = parse_fingerprint(told)
         cache = fingerprint.cache if fingerprint is not None else None
-        return LastGood(runs[0].run_id, "when it was launched", cache.bytes if cache is not None else None, None)
+        size = cache.bytes if cache is not None else None
+        after = runs[0].run.cache_after
+        return LastGood(
+            runs[0].run_id, "when it was launched", size, None, after.entries if after is not None else None
+        )
     kept = {snapshot.name: snapshot for snapshot in found.kept}[seed.name]
     newer = "" if seed.run_id == runs[0].run_id else f"; the last good one is {runs[0].run_id}, which has no snapshot"
     return LastGood(seed.run_id, "in the cache that goes with it" + newer, kept.bytes, seed.name)

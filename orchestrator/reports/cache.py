@@ -27,6 +27,8 @@ class LastGood:
     """Of the cache that it used, else of what it found when it was launched."""
     snapshot: str | None
     """What keeps that cache."""
+    graphs: int | None = None
+    """Compiled graphs in the cache when that run ended."""
 
 
 @dataclass(frozen=True)

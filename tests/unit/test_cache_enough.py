@@ -47,6 +47,15 @@ def test_without_a_plan_the_last_good_run_tells() -> None:
     assert judge_enough(holding({"cuda:0": 11, "cuda:1": 10}), None, "r0", good).verdict is True
 
 
+def test_without_its_snapshot_the_last_good_run_tells_how_many_graphs_there_were() -> None:
+    kinds = {"fxgraph": {"entries": 6, "files": 6, "bytes": 925_000}}
+    devices = {"graphs": {"cuda:5": 6}, "unknown": 0, "complete": True}
+    census = parse_census({"devices": devices, "folders": {}, "kinds": kinds})
+    found = judge_enough(census, None, "r0", None, 4120)
+    assert found.lacking == ("6 of the 4120 graphs of the last good run",)
+    assert judge_enough(census, None, "r0", None, 12).verdict is True
+
+
 def test_a_plan_of_other_settings_is_a_hint() -> None:
     other = replace(PLAN, alike=False)
     found = judge_enough(holding({"cuda:5": 3, "cuda:6": 3, "cuda:7": 3}), other, None, None)

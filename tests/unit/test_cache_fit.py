@@ -39,6 +39,11 @@ def test_each_hard_field_alone_is_named_with_both_values(field: str) -> None:
     assert [(one.field, one.now) for one in fit.hard] == [(field, "another")] and fit.soft == ()
 
 
+def test_kernels_of_another_capability_are_of_no_use() -> None:
+    fit = judge([maker()], None, maker("now", gpus=["NVIDIA H200"], capability=["sm_80"]), None)
+    assert [(one.field, one.kept, one.now) for one in fit.hard] == [("capability", '["sm_90"]', '["sm_80"]')]
+
+
 def test_soft_fields_do_not_refuse() -> None:
     fit = judge([maker()], None, maker("now", soft={"driver": "590.1", "settings": {"lr": 2}}), None)
     assert fit.hard == () and [one.field for one in fit.soft] == ["settings", "driver"]
