@@ -25,8 +25,8 @@ class WarmPlace(Place):
 
     def runs(self, *words: str, warmup: str = "warm") -> None:
         variables = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "compiling.py", *words]
-        self.write(command=command, warmup=[sys.executable, "compiling.py", warmup], variables=variables)
+        command, warm = ["python", "compiling.py", *words], ["python", "compiling.py", warmup]
+        self.write(command=command, warmup=warm, python=sys.executable, variables=variables)
 
     def json(self, *words: str) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(self.ok(*words, "--json", timeout_s=300))
