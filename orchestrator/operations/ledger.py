@@ -52,6 +52,7 @@ def report_of(
         gone=gone,
         synced=listing.asked if sync else None,
         index_age_s=age_s,
+        unread=0 if gone else listing.total - len(listing.runs),
         notes=tuple(notes),
     )
 

@@ -46,6 +46,8 @@ class RunsReport:
     """After --sync: how many were read anew."""
     index_age_s: float | None = None
     """The target could not be asked: this is what the index knew so long ago."""
+    unread: int = 0
+    """The oldest, beyond as many as are looked at."""
     notes: tuple[str, ...] = ()
 
 
@@ -76,6 +78,8 @@ def _more(report: RunsReport) -> list[str]:
     fitting = report.total if report.fitting is None else report.fitting
     if report.runs and fitting > len(report.runs):
         lines.append(f"  {fitting - len(report.runs)} more: orch runs -n {fitting}")
+    if report.unread:
+        lines.append(f"  {report.unread} older ones are not looked at")
     if report.only_indexed and not report.gone:
         lines.append(f"  {report.only_indexed} more are only in this machine's index: orch runs --gone")
     return lines

@@ -128,4 +128,5 @@ def test_a_run_that_orch_did_not_start_gets_a_record_and_is_compared(users: User
     assert f"last good {first['run_id']} (marked good: by hand" in head and "dflash_model.py changed" in change
     assert "+    return 4.6" in done.stdout.decode(), said(done)
     assert "2 differences" in head or "1 difference" in head, said(done)
-    users.finish()
+    users.ok("stop")
+    assert users.status()["run"]["state"]["phase"] != "running"

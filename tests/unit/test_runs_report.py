@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
 from orchestrator.ledger.fingerprint import identity_hash, parse_fingerprint
+from orchestrator.ledger.index_rows import parse_summary, summary_line
 from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import parse_run_record
 from orchestrator.ledger.runs import choose_run, parse_runs
@@ -61,6 +62,9 @@ def run(**changes: Any) -> dict[str, Any]:
         "tree_hash": "a" * 64,
         **changes,
     }
+
+
+MORE = ("remarks", "samples", "cache_before", "cache_after", "broken", "wrapper", "mark", "result")
 
 
 def report(*runs: dict[str, Any], total: int | None = None) -> RunsReport:
@@ -193,10 +197,15 @@ def test_text_from_afar_is_plain() -> None:
 
 
 @settings(max_examples=40)
-@given(st.lists(st.fixed_dictionaries({"id": st.text()}, optional={k: JSON for k in run() if k != "id"}) | JSON))
+@given(
+    st.lists(st.fixed_dictionaries({"id": st.text()}, optional={k: JSON for k in (*run(), *MORE) if k != "id"}) | JSON)
+)
 def test_any_answer_is_read(runs: list[Any]) -> None:
     found = RunsReport("t", "t", 1, parse_runs({"runs": runs, "now": 1.0}, b"xyz"))
     assert render_runs(found) and json.dumps(runs_record(found), allow_nan=False)
+    for one in found.runs:
+        kept = parse_summary(summary_line(one))
+        assert kept is not None and kept.run_id == one.run_id and len(kept.notes) == len(one.notes)
 
 
 def test_a_brief_result_leaves_out_what_only_explains() -> None:
