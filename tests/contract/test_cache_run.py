@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from orchestrator.agent.far import cache, cache_plan, cache_save, cache_seed, lease, runs
+from orchestrator.agent.far import cache, cache_plan, cache_run, cache_save, cache_seed, lease, runs
 from orchestrator.agent.far.cache_clear import cache_clear
 from orchestrator.ledger.cache_use import parse_cache_use
 
@@ -50,6 +50,20 @@ def test_before_after_and_what_they_were_made_from(leased):
     assert (warm.seeded_from, warm.before.files, warm.after.new_files, warm.after.new_graphs) == ("nightly", 2, 0, 0)
     more = use_of("k1", "k3")
     assert (more.before.files, more.after.files, more.after.new_files) == (2, 3, 1)
+
+
+def test_a_warm_up_is_counted_to_its_end_however_long_that_takes(leased, monkeypatch):
+    top = leased.base / "caches" / "live" / "inductor"
+    for number in range(40):
+        (top / "ab").mkdir(parents=True, exist_ok=True)
+        (top / "ab" / str(number)).write_text("x")
+    monkeypatch.setattr(cache_run, "AFTER_FILES", 10)
+    folder = leased.base / "runs" / "r1"
+    folder.mkdir(parents=True)
+    for spec, complete in (({}, False), ({"warmup": True}, True)):
+        cache_run.write_after(str(folder), {**spec, "environment": {"TORCHINDUCTOR_CACHE_DIR": str(top)}})
+        after = json.loads((folder / "cache.json").read_text())["after"]
+        assert after["folders"]["TORCHINDUCTOR_CACHE_DIR"]["complete"] is complete
 
 
 def test_a_live_status_counts_from_the_launch_of_the_newest_run(leased):

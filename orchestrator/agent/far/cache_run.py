@@ -3,7 +3,7 @@
     {"schema", "run_id", "seeded": {snapshot, at} or None, "made_by": as in the snapshot's manifest, "maker": of this
     run, "before": as cache.measure tells, with counted_at; "after": the same with new_files and new_graphs}
 
-Rule: it never fails a run and never holds one up for longer than AFTER_S.
+Rule: it never fails a run, and holds the end of a training up for AFTER_S at most.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
 VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 AFTER_S = 1.0
 AFTER_FILES = 100_000
+AFTER_WARMUP_S = 60.0
+"""Of a warm-up this is the very question."""
 SCHEMA = 1
 
 
@@ -57,7 +59,8 @@ def write_after(folder: str, spec: Record) -> None:
     since = spec.get("created_at")
     try:
         record = records.read_record(folder, contract.CACHE) or {"schema": SCHEMA, "run_id": spec.get("run_id")}
-        found = cache.measure(folders, AFTER_FILES, AFTER_S, since=since if isinstance(since, (int, float)) else None)
+        limits = (cache.MAX_FILES, AFTER_WARMUP_S) if spec.get("warmup") else (AFTER_FILES, AFTER_S)
+        found = cache.measure(folders, *limits, since=since if isinstance(since, (int, float)) else None)
         record["after"] = {"folders": found, "counted_at": time.time()}
         records.write_record(folder, contract.CACHE, record)
     except Exception:
