@@ -36,6 +36,8 @@ class Progress:
     """Step -> done, failed or skipped."""
     said: dict[str, str] = field(default_factory=dict)
     """Step -> what came of it."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """Step -> what a person should know although the play went on: why it failed, or what it did without."""
     values: dict[str, object] = field(default_factory=dict)
     """Built-in variables as far as they are known."""
     noted: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -70,6 +72,9 @@ class Progress:
             self.ended[step] = as_str(line.get("how")) or FAILED
             self.said[step] = as_str(line.get("said")) or ""
             self.values.update(as_mapping(line.get("values")))
+            warning = self.said[step] if self.ended[step] == FAILED else as_str(line.get("warning"))
+            if warning and line.get("decides") is not True:
+                self.warnings[step] = warning
             if line.get("decides") is True:
                 self.failure = _failure(step, as_mapping(line.get("failure")))
         elif what == OVER:

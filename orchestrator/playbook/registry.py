@@ -11,6 +11,7 @@ DOING: dict[str, Step] = {
     "env check": steps_target.env_check,
     "cache seed": steps_target.cache_seed,
     "cache save": steps_target.cache_save,
+    "warmup": steps_run.warmup,
     "launch": steps_run.launch,
     "stop": steps_target.stop,
     "reset": steps_target.reset,

@@ -20,7 +20,7 @@ from orchestrator.playbook.model import Playbook, Step
 from orchestrator.playbook.variables import ALWAYS_KNOWN, AT_THE_END, BUILT_IN, SETS, references
 
 REPEATABLE = (
-    *("deploy", "env sync", "env check", "launch", "stop", "status", "doctor", "diff", "pull", "expect"),
+    *("deploy", "env sync", "env check", "warmup", "launch", "stop", "status", "doctor", "diff", "pull", "expect"),
     *("wait", "evaluate", "gate", "publish", "notify"),
 )
 """What is the same when it is done twice. A launch is among them because its run id is chosen first."""

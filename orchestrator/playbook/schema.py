@@ -98,6 +98,12 @@ class CacheSaveOptions(Described):
     name: Snapshot
 
 
+class WarmupOptions(Described):
+    """Compile what a run will ask for, as runs of their own, until a fresh process finds all of it in the cache."""
+
+    settings: dict[str, object] = Field(default_factory=dict)
+
+
 class LaunchOptions(Described):
     """Start a run. Its id is chosen and recorded first: it is never started twice."""
 
@@ -243,6 +249,7 @@ class StepEntry(Described):
     env_check: EnvCheckOptions | None = Field(None, alias="env check")
     cache_seed: CacheSeedOptions | None = Field(None, alias="cache seed")
     cache_save: CacheSaveOptions | None = Field(None, alias="cache save")
+    warmup: WarmupOptions | None = None
     launch: LaunchOptions | None = None
     stop: StopOptions | None = None
     reset: ResetOptions | None = None

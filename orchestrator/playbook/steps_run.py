@@ -6,9 +6,11 @@ import math
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
-from orchestrator.errors import NotAsWantedError, OutcomeUnknownError, RunFailedError, UsageError
+from orchestrator.agent.errors import AgentOpError
+from orchestrator.errors import BusyError, NotAsWantedError, OutcomeUnknownError, RunFailedError, UsageError
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.runspec import new_run_id
 from orchestrator.operations.doctor import doctor
@@ -16,6 +18,7 @@ from orchestrator.operations.follow_run import Look, follow_run, look_up_run
 from orchestrator.operations.last_good_rate import last_good_rate
 from orchestrator.operations.launch import LaunchRequest, raise_if_failed
 from orchestrator.operations.launch import launch as start_run
+from orchestrator.operations.warmup import proven_by, warm_up
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
 from orchestrator.playbook.durations import parse_duration
@@ -26,6 +29,7 @@ from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float
 from orchestrator.reports.launch import render_started
 from orchestrator.reports.table import rate_text
+from orchestrator.reports.warmup import render_warmup, why_not
 from remote_payload import contract
 
 GOING = (RunPhase.STARTING, RunPhase.RUNNING)
@@ -38,6 +42,28 @@ async def launch(at: At, options: schema.LaunchOptions) -> Done:
     return Done(found, {"run_id": run_id})
 
 
+async def warmup(at: At, options: schema.WarmupOptions) -> Done:
+    """Raises NotAsWantedError where the run would compile all the same."""
+    request = LaunchRequest(settings=options.settings, play=at.play_id)
+    known = await proven_by(at.target, request, trace=at.trace)
+    if known is not None:
+        return Done(f"{at.target.name}: warm: run {known} found everything, and the cache is as it left it")
+    report = await warm_up(
+        at.target,
+        request,
+        on_started=lambda started: at.note({"warmup_run_id": started.run_id}),
+        on_status=at.on_status,
+        trace=at.trace,
+    )
+    if not report.done:
+        raise NotAsWantedError(
+            f"{at.target.name} is not warm enough: a run would compile, or is not sure to find all it asks for",
+            evidence="\n".join(why_not(report)),
+            way_out="orch cache show     what is in it, by device",
+        )
+    return Done(render_warmup(report))
+
+
 async def _start_once(at: At, request: LaunchRequest, key: str) -> tuple[str, str]:
     """(run id, what is said of it). The id is noted before the start. Where an earlier try may have started it, it is
     looked up, and started under the same id only if it is not there: the target refuses an id that it has."""
@@ -45,17 +71,26 @@ async def _start_once(at: At, request: LaunchRequest, key: str) -> tuple[str, st
     if isinstance(noted, str):
         known = await look_up_run(at.target, noted, trace=at.trace)
         if known is not None and known.run.state.phase is not RunPhase.NOT_STARTED:
-            return noted, f"{at.target.name}: run {noted} was started before the play was cut off; {_how(known.run)}"
+            return noted, _adopted(at, known.run)
         if known is not None:
             noted = None  # its folder is there and nothing ever ran in it: the id is used up
     run_id = noted if isinstance(noted, str) else new_run_id(time.time(), secrets.token_hex(2))
     at.note({key: run_id})
-    report = await start_run(
-        at.target,
-        LaunchRequest(request.settings, resume=request.resume, run_id=run_id, play=at.play_id),
-        trace=at.trace,
-    )
-    return run_id, render_started(report)
+    request = replace(request, run_id=run_id, play=at.play_id)
+    try:
+        return run_id, render_started(await start_run(at.target, request, trace=at.trace))
+    except (BusyError, AgentOpError):
+        if noted is None:
+            raise
+        # The first try may have been under way over there still, and come first.
+        known = await look_up_run(at.target, run_id, trace=at.trace)
+        if known is None or known.run.state.phase is RunPhase.NOT_STARTED:
+            raise
+        return run_id, _adopted(at, known.run)
+
+
+def _adopted(at: At, run: RunRecord) -> str:
+    return f"{at.target.name}: run {run.run_id} was started before the play was cut off; {_how(run)}"
 
 
 def _how(run: RunRecord) -> str:

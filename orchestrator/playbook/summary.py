@@ -26,6 +26,7 @@ def summary_text(playbook: Playbook, progress: Progress, known: Mapping[str, obj
     else:
         lines = [f"{name} on {target} is done"]
     lines += [f"  {label}: {text}" for label, text in _facts(progress)]
+    lines += [f"  note: {step}: {text.splitlines()[0]}" for step, text in progress.warnings.items()]
     if failure is not None:
         lines += [f"  -> {line}" for line in failure.way_out.splitlines()]
     return "\n".join(lines)
@@ -74,6 +75,7 @@ def play_record(playbook: Playbook, progress: Progress) -> dict[str, Any]:
         "outcome": progress.over,
         "failure": None if failure is None else {"step": failure.step, **failure_record(failure)},
         "values": values,
+        "warnings": dict(progress.warnings),
         "steps": steps,
     }
     plain: dict[str, Any] = plain_values(record)

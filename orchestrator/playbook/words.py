@@ -26,6 +26,8 @@ def will(options: Entry, target: Target) -> str:
             return f"compare {options.purpose or 'its environment'} with what it should be ({options.mode})"
         case schema.LaunchOptions():
             return _launch(options)
+        case schema.WarmupOptions():
+            return "compile what the run will ask for, and prove it" + _settings(options.settings)
         case schema.StatusOptions():
             return "demand: " + ", ".join(demands(options)) if any(True for _ in demands(options)) else "look"
         case schema.DoctorOptions():
@@ -41,8 +43,11 @@ def will(options: Entry, target: Target) -> str:
 
 
 def _launch(options: schema.LaunchOptions) -> str:
-    settings = "".join(f", {name}={value}" for name, value in options.settings.items())
-    return "start a run" + (f" from {options.resume}" if options.resume else "") + settings
+    return "start a run" + (f" from {options.resume}" if options.resume else "") + _settings(options.settings)
+
+
+def _settings(settings: Mapping[str, object]) -> str:
+    return "".join(f", {name}={value}" for name, value in settings.items())
 
 
 def _more(options: Entry) -> str:
@@ -85,8 +90,8 @@ def _at_the_end(options: Entry) -> str:
         case schema.EvaluateOptions():
             if options.read == "result":
                 return "read tau from the run's result"
-            settings = "".join(f", {name}={value}" for name, value in options.settings.items())
-            return f"evaluate {options.checkpoint or '${run_id}'} in a run of its own{settings}"
+            judged = options.checkpoint or "${run_id}"
+            return f"evaluate {judged} in a run of its own{_settings(options.settings)}"
         case schema.GateOptions():
             parts = [f"tau no more than {options.tau_drop:g} below the published one"]
             parts += [f"tau at least {options.tau_at_least:g}"] if options.tau_at_least else []

@@ -39,6 +39,9 @@ for step in range(1, settings["steps"] + 1):
 cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 cache.mkdir(parents=True, exist_ok=True)
 (cache / "kernel.py").write_text("compiled")
+checkpoint = folder / "checkpoints" / f"step-{settings['steps']}"
+checkpoint.mkdir(parents=True)
+(checkpoint / "_SUCCESS").touch()
 (folder / "export").mkdir()
 (folder / "export" / "weights.bin").write_bytes(os.urandom(settings["kib"] * 1024))
 result = {"acceptance_length": settings["tau"], "lossless": settings["lossless"], "prompts": 24, "block_size": 8}
@@ -282,6 +285,28 @@ def test_the_same_playbook_twice_at_once_names_the_holder(night: NightHere) -> N
         process.wait(30)
     assert second.returncode == 9
     assert f"pid {process.pid}" in said(second) and "is being played already" in said(second)
+
+
+OWN_RUN = """\
+target: ct200
+steps:
+  - launch
+  - wait: {until: finished}
+  - evaluate: {read: own run, settings: {steps: 1, tau: 3.7}}
+"""
+
+
+def test_a_checkpoint_is_judged_by_a_run_of_its_own(night: NightHere) -> None:
+    playbook = night.folder / "own-run.yaml"
+    playbook.write_text(OWN_RUN)
+    runs = night.runs()
+    told = json.loads(night.ok("play", str(playbook), "--json"))
+    launched, judging = [run for run in night.runs() if run not in runs]
+    assert told["outcome"] == "done" and told["values"]["tau"] == 3.7
+    assert (told["values"]["run_id"], told["values"]["evaluated_run"]) == (launched, judging)
+    spec = json.loads(Path(night.base, "runs", judging, "run.json").read_text())
+    assert spec["resume_from"] == f"{night.base}/runs/{launched}/checkpoints/step-4"
+    assert spec["play"] == told["play"]
 
 
 @pytest.mark.real_lab

@@ -171,6 +171,7 @@ async def test_a_step_may_fail() -> None:
     progress = await go(world, "target: ct200\nsteps:\n  - deploy: {}\n    on_failure: continue\n  - launch\n")
     assert (progress.over, world.did) == ("done", ["deploy", "launch"])
     assert progress.ended == {"deploy": "failed", "launch": "done"}
+    assert "note: deploy: no" in str(progress.values["summary"])
 
 
 async def test_conditions_and_targets() -> None:
