@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.diagnosis.code import LineDiff
 from orchestrator.diagnosis.diff import KINDS, Comparison, Difference, NotObserved
+from orchestrator.diagnosis.finding import RANKS
 from orchestrator.ledger.runs import CacheSize, RunSummary, tokens_per_s
 from orchestrator.ledger.runs import rate_of as rate_by
 from orchestrator.probes.text import one_line
@@ -109,13 +110,19 @@ def _speed_words(run: RunSummary) -> str:
     return rate_of(rate) if rate else DASH
 
 
+def _found_words(run: RunSummary) -> str:
+    """The cause first, as the doctor said it."""
+    told = [one.id for one in run.findings if one.severity != "info"]
+    return ", ".join(sorted(told, key=lambda one: (RANKS.get(one, len(RANKS)), one))) or "nothing"
+
+
 LEDGER: Mapping[str, Callable[[RunSummary], str]] = {
     "speed": _speed_words,
     "acceptance": lambda run: DASH if run.acceptance is None else f"{run.acceptance:.2f}",
     "compile cache before": lambda run: _cache_words(run.cache_before),
     "compile cache after": lambda run: _cache_words(run.cache_after),
     "compiled": lambda run: compiled_text(run.compiled) if run.compiled else DASH,
-    "found": lambda run: ", ".join(sorted(one.id for one in run.findings if one.severity != "info")) or "nothing",
+    "found": _found_words,
     "notes": lambda run: "; ".join(note.text for note in run.notes) or "none",
 }
 

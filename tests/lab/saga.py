@@ -233,7 +233,7 @@ SCENARIOS = [
     Scenario("5", "the error silenced: slow", silenced_and_slow, "torch-changed", "error_on_nested_fx_trace"),
     Scenario("5", "the error silenced: out of memory", silenced_out_of_memory, "torch-changed", "error_on_nested_fx"),
     Scenario("5", "force_compile", forced, "torch-changed", "force_compile_during_fx_trace"),
-    Scenario("5", "force_compile taken out, its cache kept", forced_before, "hacked-cache", "no difference"),
+    Scenario("5", "force_compile taken out, its cache kept", forced_before, "hacked-cache", "-> hacked-cache"),
     Scenario("5", "a wrapper compiled", cured_by_editing("WRAPPED = True", RACE), "fx-race", "dflash_model.py"),
     Scenario(
         "5",
@@ -250,7 +250,7 @@ SCENARIOS = [
     Scenario("6", "warm-up believed, launched", warm_up_believed, "warm-up-insufficient", "compile cache"),
     Scenario("7", "the model file edited in place", hacks_left, "code-edited", "dflash_model.py"),
     Scenario("7", "a file of the release edited in place", hacks_left_in_the_release, "code-edited", "train.py"),
-    Scenario("8", "stray processes on three GPUs", strays, "stray-process", "no difference"),
-    Scenario("9", "the traceback, of a pane of 80 columns", polled_by_hand, "fx-race", "no difference"),
-    Scenario("-", "recompile limit", recompiled, "recompile-limit", "no difference"),
+    Scenario("8", "stray processes on three GPUs", strays, "stray-process", "-> stray-process"),
+    Scenario("9", "the traceback, of a pane of 80 columns", polled_by_hand, "fx-race", "-> fx-race"),
+    Scenario("-", "recompile limit", recompiled, "recompile-limit", "-> recompile-limit"),
 ]
