@@ -19,6 +19,9 @@ MOST_LOOKED_AT = 200
 
 def is_slow(pace: Pace | None, now_per_s: float, good_per_s: float, *, over: bool = False) -> bool:
     """pace: its lines, from which the answer follows line by line; without them, the rate of now decides alone."""
+    all_of_it = pace.of_all() if pace is not None and over else None
+    if all_of_it is not None:
+        return all_of_it.per_s + ERRORS * all_of_it.error_per_s < SLOW * good_per_s
     if pace is None or over or pace.measured() is None:
         return now_per_s < SLOW * good_per_s
     slow = False

@@ -25,7 +25,7 @@ LEAST_S = 100.0
 LEAST_LINES = 6
 """The mean of fewer is no measure."""
 LAST_LINES, WINDOW_LINES = 20, 60
-"""Of a run that is over and took less than LEAST_S: so many lines at least, and at most."""
+"""Of a run that is over: so many lines do where it took less than LEAST_S, and so many are looked at."""
 MAX_MEMORY_SAMPLES = 60
 
 
@@ -49,9 +49,9 @@ class PaceSample:
 @dataclass(frozen=True)
 class Measured:
     per_s: float
-    """The mean of its lines."""
+    """Of its lines."""
     error_per_s: float
-    """Of that mean, as its lines scatter: large where they are few, or where one held a pause."""
+    """Of it, as its lines scatter: large where they are few, or where one held a pause."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,22 @@ class Pace:
     source: str
     """metrics.jsonl or log"""
 
-    def rate(self, until: int | None = None, *, over: bool = False) -> float | None:
-        """Tokens a second, as `measured`. over: nothing more is to come, and LAST_LINES lines of a run that was too
-        short have to do."""
-        found = self.measured(until)
-        if found is not None:
-            return found.per_s
-        told = [one.tokens_per_s for one in self.samples if one.tokens_per_s is not None]
-        return _median(told[1:][-WINDOW_LINES:]) if over and len(told) > LAST_LINES else None
+    def rate(self, *, over: bool = False) -> float | None:
+        """Tokens a second, as `measured`; over: as `of_all`."""
+        found = self.of_all() if over else self.measured()
+        return found.per_s if found is not None else None
+
+    def of_all(self) -> Measured | None:
+        """Of a run that is over: the median of its last WINDOW_LINES, which no pause to evaluate moves. None: fewer
+        than LAST_LINES, and less than LEAST_S of it."""
+        told = [one for one in self.samples[1:] if one.tokens_per_s is not None]
+        window = told[-WINDOW_LINES:]
+        times = [one.at_s for one in window if one.at_s is not None]
+        long = len(window) >= LEAST_LINES and len(times) == len(window) and times[-1] - times[0] >= LEAST_S
+        if not long and len(told) < LAST_LINES:
+            return None
+        rates = [one.tokens_per_s or 0.0 for one in window]
+        return Measured(_median(rates), _error(rates))
 
     def measured(self, until: int | None = None) -> Measured | None:
         """Over the last WINDOW_S before sample `until` (None: the last). None: too few lines, or too little time."""
@@ -87,9 +95,7 @@ class Pace:
             begin_s = one.at_s
         if len(window) < LEAST_LINES or end_s - begin_s < LEAST_S:
             return None
-        mean = sum(window) / len(window)
-        spread = math.sqrt(sum((one - mean) ** 2 for one in window) / (len(window) - 1))
-        return Measured(mean, spread / math.sqrt(len(window)))
+        return Measured(sum(window) / len(window), _error(window))
 
     @property
     def peak_mib(self) -> float | None:
@@ -166,6 +172,12 @@ def _numbers(value: object) -> tuple[float, ...]:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def _error(values: Sequence[float]) -> float:
+    """Of their mean, as they scatter."""
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((one - mean) ** 2 for one in values) / (len(values) - 1) / len(values))
 
 
 def _median(values: Sequence[float]) -> float:

@@ -43,8 +43,8 @@ def slow_at(pace: Pace) -> list[bool]:
     """After each line."""
     told = []
     for number in range(len(pace.samples)):
-        rate = pace.rate(number)
-        told.append(rate is not None and is_slow(Pace(pace.samples[: number + 1], pace.source), rate, GOOD))
+        found = pace.measured(number)
+        told.append(found is not None and is_slow(Pace(pace.samples[: number + 1], pace.source), found.per_s, GOOD))
     return told
 
 
@@ -75,7 +75,7 @@ def test_a_pause_to_evaluate_is_no_slowdown() -> None:
 
 def test_the_first_minutes_of_a_training_are_no_measure() -> None:
     start = lines((1, 2_000.0), (20, 20_500.0))
-    assert start.rate(3) is None
+    assert start.measured(3) is None
     assert not any(slow_at(start))
 
 
