@@ -19,6 +19,9 @@ MAX_ROW_CHARS = 16 * 1024
 """A longer line is read in pieces: no expression sees more at once."""
 
 
+PASTED_BLANKS = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     text: str
@@ -75,6 +78,8 @@ _WRITERS = re.compile(
     r"\[(?:rank|default|Rank )(?P<rank>\d{1,6})\]:? ?"
     r"|\((?P<name>[A-Za-z_][\w.:-]{0,60})(?P<facts>(?: [\w-]{1,20}=[^\s),]{1,60},?){0,6})\) ?"
     r"|(?:stdout|stderr): ?(?=\S)"
+    r"|(?:stdout|stderr) [FP] "  # a container's log under Kubernetes, behind its time
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,64} (?!kernel)[\w./-]{1,64}\[(?P<pid>\d{1,9})\]: ?"  # journald
     r"|\[\d{1,4},(?P<mpi>\d{1,6})\](?:<std(?:err|out)>)?: ?"
     r"|(?P<srun>\d{1,5}): (?=\S|  )"
     r"|(?P<host>[a-z][a-z.-]{0,60}-?\d{1,4}(?:\.[a-z][a-z0-9.-]{0,60})?): (?=\S| {2})"
@@ -84,6 +89,7 @@ _STAMPS = re.compile(
     r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?Z|[+-]\d\d:?\d\d)?\]?:? ?"
     r"|(?:\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?[: ] {0,8})(?:\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})? )?"
     r"\[[\w./-]{1,120}:\d{1,6}(?::\w{1,60})?\] ?"
+    r"|- [\w.<>-]{1,80} - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ?"  # logging's usual format, behind its time
 )
 _FACT = re.compile(r"(?P<name>rank|pid)=(?P<value>\d{1,9})\b")
 _TAKEN_OUT = re.compile(f"{SEQUENCE.pattern}|{CONTROL.pattern}+")
@@ -139,11 +145,22 @@ def plain_row(line: str, start: int) -> Row:
 def told_rows(rows: Iterable[Row]) -> list[Told]:
     """Bars and what was printed behind them apart, and what a launcher put in front taken off."""
     told: list[Told] = []
-    for row in rows:
+    for row in _outdented(list(rows)):
         for line in _written_in_one(row):
             for part in _behind_bars(line):
                 told.append(peeled(part))
     return told
+
+
+def _outdented(rows: list[Row]) -> list[Row]:
+    """Pasted as a block of code, or quoted: without what stands in front of all. A stack alone is indented by two."""
+    said = [row.text for row in rows if row.text.strip()]
+    if len(said) > 1 and all(text.startswith("> ") or text == ">" for text in said):
+        return [row.cut(2) for row in rows]
+    blanks = min((len(text) - len(text.lstrip()) for text in said), default=0)
+    if blanks < PASTED_BLANKS or len(said) < 2:
+        return rows
+    return [row.cut(blanks) if row.text.strip() else row for row in rows]
 
 
 def _written_in_one(row: Row) -> list[Row]:
@@ -201,6 +218,8 @@ def peeled(row: Row) -> Told:
             number = next((name for name in ("rank", "mpi", "srun") if found[name]), None)
             if number is not None:
                 facts["rank"] = (int(found[number]), row.span(*found.span(number)))
+            if found["pid"]:
+                facts["pid"] = (int(found["pid"]), row.span(*found.span("pid")))
             for fact in _FACT.finditer(text, *found.span("facts")) if found["facts"] else ():
                 facts[fact["name"]] = (int(fact["value"]), row.span(*fact.span("value")))
         else:
