@@ -15,6 +15,7 @@ from orchestrator.lab.embedded import EmbeddedLab
 from orchestrator.lab.real import RealLab
 from orchestrator.lab.surface import NEIGHBOUR_ID as NEIGHBOUR
 from tests.lab.place import Place, said
+from tests.lab.watching import Watching
 from tests.waiting import eventually
 
 numbers = itertools.count(1)
@@ -171,6 +172,10 @@ def test_findings_rise_in_status_while_a_run_goes_on(patient: Patient, good: str
     record = eventually(lambda: (found := _judged(place)) and ids(found) and found, "a status with findings")
     assert ids(record)[0] == "code-edited" and ids(record)[-1] == "slow"  # the variables of this test differ, too
     assert "critical slow: 4.2 Ktok/s" in place.ok("status")
+    watching = Watching(place)
+    told = watching.until(lambda one: one["findings"], "findings in a watch")
+    assert ids(told)[0] == "code-edited", "what a record says is shown at once, a rate after a while"
+    watching.end()
     place.ok("stop", "--kill", "--timeout", "5")
 
 

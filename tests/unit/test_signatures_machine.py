@@ -14,11 +14,13 @@ from orchestrator.diagnosis.case import Machine
 from orchestrator.diagnosis.comparable import comparable_facts
 from orchestrator.diagnosis.diff import compare
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING
+from orchestrator.ledger.runs import parse_runs
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.environment_finding import ERROR, NOTE, EnvironmentFinding
 from orchestrator.probes.environment_finding import WARNING as DOUBT
 from orchestrator.probes.gpu_samples import lasting, memory_swing
 from orchestrator.probes.kill_plan import Choice, KillPlan
+from orchestrator.probes.training import RunPhase
 from tests.unit import cases
 from tests.unit.cases import GOOD_ID, IDENTITY, NOW_S, RUNTIME, cache, diagnosed, facts, gpus, ids, metrics
 
@@ -379,3 +381,15 @@ def test_data_that_changed_is_the_suspect_of_a_slow_run_with_nothing_else_differ
     data = {"files": 1100, "bytes": 110_000_000_000, "sample": "e" * 64}
     found = diagnosed(run=facts(pace=metrics(12_000.0)), identity_of_run={"data": data})
     assert ids(found) == ["data-changed", "slow"]
+
+
+def test_how_an_adopted_run_ended_is_not_known_and_no_alarm() -> None:
+    run = facts(exit_record={"exit_code": 0}, pace=metrics(20_700.0))
+    assert run.record is not None
+    unknown = replace(run.record.state, phase=RunPhase.ENDED_UNKNOWN, exit=None, evidence=("nobody recorded it",))
+    gone = replace(run, record=replace(run.record, state=unknown))
+    assert ids(diagnosed(run=gone)) == ["run-dead"]
+    summary = parse_runs({"now": NOW_S, "live": {}, "runs": [{"id": run.run_id, "folder": "/x"}]}, b"")[0]
+    adopted = replace(gone, summary=replace(summary, adopted=True))
+    found = diagnosed(run=adopted)
+    assert ids(found) == [] and ids(found, info=True) == ["run-dead"]

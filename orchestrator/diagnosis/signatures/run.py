@@ -40,15 +40,18 @@ def dead(case: Case) -> Iterator[Finding]:
     if record.last_checkpoint is not None:
         evidence.append(f"its last complete checkpoint: {record.last_checkpoint.name}")
     unknown = record.state.phase is RunPhase.ENDED_UNKNOWN
+    # Nobody sees how what was adopted ends: that alone is no failure.
+    adopted = unknown and root is None and run.summary is not None and run.summary.adopted
+    again = "launch again" + (" from its last checkpoint" if record.last_checkpoint is not None else "")
     yield Finding(
         "run-dead",
-        CRITICAL,
+        INFO if adopted else CRITICAL,
         f"run {run.run_id} " + ("ended, and nobody recorded how" if unknown else f"failed: {record.state.evidence[0]}"),
         tuple(one_line(line, 200) for line in evidence),
         root.title
         if root is not None
         else "its log names no failure: it was killed, or the container or machine stopped",
-        (root.remedy if root is not None else "read the end of its log, then launch again from its last checkpoint"),
+        (root.remedy if root is not None else "read the end of its log, then " + again),
         case.logs("--traceback") if root is not None else case.logs("-n", "40"),
     )
 
