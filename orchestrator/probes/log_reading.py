@@ -17,7 +17,7 @@ from orchestrator.probes.failures.search import SIGNATURES, find_failures, root_
 from orchestrator.probes.log_scan import LogScan, Part
 from orchestrator.probes.pane import joined_pane
 from orchestrator.probes.progress import Progress, RateTold, StepTold, progress_of
-from orchestrator.probes.rows import Origin, Row, Told, moved, peeled, rows_of, told_rows
+from orchestrator.probes.rows import Origin, Row, Told, moved, outdented, peeled, rows_of, told_rows
 from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
 from orchestrator.probes.traceback_facts import Traceback
 from orchestrator.probes.tracebacks import find_tracebacks
@@ -88,7 +88,7 @@ def _reading(telling: Sequence[Part], tail: Part, pane: Part | None) -> LogReadi
     progress_rows = _rows(_last_rows(tail, PROGRESS_ROWS))
     progress = progress_of(progress_rows)
     reading = _of_rows(_told(telling), progress)
-    wrapped = joined_pane([each.row for each in _rows(pane)]) if pane is not None else None
+    wrapped = joined_pane(outdented([each.row for each in _rows(pane)])) if pane is not None else None
     if wrapped is None:
         return reading
     told = told_rows(wrapped.rows)

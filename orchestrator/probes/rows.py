@@ -145,14 +145,14 @@ def plain_row(line: str, start: int) -> Row:
 def told_rows(rows: Iterable[Row]) -> list[Told]:
     """Bars and what was printed behind them apart, and what a launcher put in front taken off."""
     told: list[Told] = []
-    for row in _outdented(list(rows)):
+    for row in outdented(list(rows)):
         for line in _written_in_one(row):
             for part in _behind_bars(line):
                 told.append(peeled(part))
     return told
 
 
-def _outdented(rows: list[Row]) -> list[Row]:
+def outdented(rows: list[Row]) -> list[Row]:
     """Pasted as a block of code, or quoted: without what stands in front of all. A stack alone is indented by two."""
     said = [row.text for row in rows if row.text.strip()]
     if len(said) > 1 and all(text.startswith("> ") or text == ">" for text in said):
