@@ -116,6 +116,11 @@ def test_a_launch_seeds_first_or_starts_nothing(place: CachePlace) -> None:
     assert "is kept as snapshot 2" in place.ok("launch", "--seed", "later", "--replace", "--wait", "end")
     row = place.record("show")["cache"]["against"][0]
     assert (row["snapshot"], row["gone"], row["new"]) == ("later", 0, 0)
+    assert place.status()["cache_warning"] is None
+    place.train(5)
+    status = place.status()
+    assert status["cache_warning"].startswith("seeded from later, but 4 new files; differs: command ("), status
+    assert status["cache"]["new_files"] == 4 and "4 files new since the launch" in place.ok("status")
 
 
 def test_it_is_seeded_only_where_it_fits(place: CachePlace) -> None:
