@@ -61,34 +61,33 @@ class Night(Place):
         self.published_to = f"{self.base}-published"
         self.python = python
         self.settings(GOOD)
-        bin_folder = folder / "bin"
-        bin_folder.mkdir()
-        logger = bin_folder / "logger"
-        logger.write_text(f'#!/bin/sh\n{{ echo "$ORCH_OUTCOME: $ORCH_WHY"; cat; echo ----; }} >>"{folder}/told"\n')
-        logger.chmod(0o755)
-        self.path = f"{bin_folder}:{os.environ['PATH']}"
+        self.teller = folder / "tell"
+        self.teller.write_text(f'#!/bin/sh\n{{ echo "$ORCH_OUTCOME: $ORCH_WHY"; cat; echo ----; }} >>"{folder}/told"\n')
+        self.teller.chmod(0o755)
 
-    def settings(self, *changes: Mapping[str, Any]) -> None:
+    def settings(self, *changes: Mapping[str, Any], host: Mapping[str, Any] | None = None) -> None:
         """What the trainings from now on do."""
         settings = {key: value for change in (GOOD, *changes) for key, value in change.items()}
-        self.write(command=["python", "train.py"], python=self.python, settings=settings, stop_timeout_s=5)
+        self.write(command=["python", "train.py"], python=self.python, settings=settings, stop_timeout_s=5, host=host)
 
     def environment(self) -> dict[str, str]:
-        return {**super().environment(), "PATH": self.path, "XDG_STATE_HOME": str(self.folder / "state")}
+        xdg = {f"XDG_{name.upper()}_HOME": str(self.folder / name) for name in ("state", "config")}
+        return {**super().environment(), **xdg}
 
     @property
     def words(self) -> list[str]:
         """The playbook and what is set in it: one command line, the same each night."""
-        values = {"publish_to": f"ct200:{self.published_to}", "free_disk_gib": "0.01", "within": "4s"}
+        published_to = f"ct200:{self.published_to}"
+        values = {"publish_to": published_to, "free_disk_gib": "0.01", "within": "4s", "tell": str(self.teller)}
         return [str(PROJECT / "playbooks/nightly.yaml"), *(f"--var={name}={text}" for name, text in values.items())]
 
     def play(self, *more: str) -> subprocess.CompletedProcess[bytes]:
         return self.orch("play", *self.words, *more, timeout_s=120.0)
 
-    def play_until(self, what: str, step: str, *more: str) -> subprocess.Popen[bytes]:
+    def play_until(self, what: str, step: str, *more: str, output: Any = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """A play under way that has just recorded this."""
         before = len(self.records())
-        process = self.popen("play", *self.words, *more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = self.popen("play", *self.words, *more, stdout=output, stderr=output)
 
         def recorded() -> bool:
             assert process.poll() is None, self.record()
@@ -275,16 +274,21 @@ def test_the_controller_is_killed_and_the_next_play_goes_on(night: NightHere, wh
     assert [told.splitlines()[0] for told in night.told()] == ["done: "]
 
 
-def test_the_same_playbook_twice_at_once_names_the_holder(night: NightHere) -> None:
-    night.settings(FOREVER)
-    process = night.play_until("begin", "trained", *FROM_LAUNCH)
-    try:
-        second = night.play()
-    finally:
-        process.kill()
-        process.wait(30)
-    assert second.returncode == 9
-    assert f"pid {process.pid}" in said(second) and "is being played already" in said(second)
+def test_a_link_that_goes_and_comes_back_ends_nothing(night: NightHere) -> None:
+    night.settings(
+        {"steps": 60, "pause_s": 0.1}, host={"connect_timeout_s": 2, "keepalive": {"interval_s": 1, "count": 2}}
+    )
+    runs = night.runs()
+    with (night.folder / "said").open("wb+") as text:
+        process = night.play_until("begin", "trained", *FROM_LAUNCH, output=text)
+        night.lab.link_down()
+        try:
+            eventually(lambda: "it is tried again" in (night.folder / "said").read_text(), "it is noticed", 40)
+        finally:
+            night.lab.link_up()
+        assert process.wait(120) == 0, (night.folder / "said").read_text()
+    assert "the link is back" in (night.folder / "said").read_text()
+    assert len(night.runs()) == len(runs) + 1
 
 
 OWN_RUN = """\
@@ -310,12 +314,14 @@ def test_a_checkpoint_is_judged_by_a_run_of_its_own(night: NightHere) -> None:
 
 
 @pytest.mark.real_lab
-def test_two_nights_in_a_row_through_ssh_and_a_real_container(real_lab: RealLab, tmp_path: Path) -> None:
+def test_what_the_timer_starts_publishes_twice_in_a_row(real_lab: RealLab, tmp_path: Path) -> None:
+    """The service's own command line in its own environment, through SSH into a real container."""
     night = Night(real_lab, tmp_path, "/root/venv/bin/python")
     try:
+        night.ok("schedule", *night.words, "--at", "02:00", "--offline", "--yes", timeout_s=120.0)
         published = []
         for _ in range(2):
-            done = night.play()
+            done = night.orch("schedule", "run-now", "nightly", timeout_s=120.0)
             assert done.returncode == 0, said(done)
             published.append(night.published())
             (told,) = night.told()
