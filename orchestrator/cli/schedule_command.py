@@ -50,6 +50,8 @@ def _schedule(arguments: argparse.Namespace, file: str, output: Output) -> int:
     if not arguments.unchecked:
         _check(job, loaded, arguments, output)
     if not managed:
+        if not arguments.system and schedule.has_systemd(system=True):
+            output.note("No systemd of this user's is here; with --system, the machine's would play it.")
         output.note(
             "There is no systemd here that would run a timer: for `crontab -e`, in the machine's own time zone:"
         )

@@ -184,12 +184,11 @@ def quoted(word: str, *, command: bool = False) -> str:
 
 def cron_line(job: Job) -> str:
     """For `crontab -e`. A `%` ends a command there unless it is escaped."""
-    words = ["env", "-i", *(f"{name}={value}" for name, value in job.variables.items()), *job.argv]
-    command = shlex.join(words)
+    words = list(job.argv)
     if job.environment_file:
-        command = shlex.join(
-            ["sh", "-c", f"set -a; . {shlex.quote(job.environment_file)}; exec {shlex.join(job.argv)}"]
-        )
+        script = f"set -a; . {shlex.quote(job.environment_file)}; exec {shlex.join(words)}"
+        words = ["/bin/sh", "-c", script]
+    command = shlex.join(["env", "-i", *(f"{name}={value}" for name, value in job.variables.items()), *words])
     days = "*" if len(job.when.days) == 7 else ",".join(str((day + 1) % 7) for day in job.when.days)
     line = f"{job.when.minute} {job.when.hour} * * {days} cd {shlex.quote(job.folder)} && {command}"
     return line.replace("%", "\\%")

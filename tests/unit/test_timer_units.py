@@ -152,14 +152,17 @@ def test_a_secret_is_named_and_never_written():
     )
 
 
-def test_a_cron_line_runs_the_same_command(tmp_path):
-    out = tmp_path / "o%ut"
+@pytest.mark.parametrize("with_file", [False, True])
+def test_a_cron_line_runs_the_same_command(tmp_path, with_file):
+    out, secrets = tmp_path / "o%ut", tmp_path / "my secrets"
+    secrets.write_text("# a comment\nHOOK='x y'\n")
     one = job(
-        argv=("/bin/sh", "-c", f"printf '%s|' \"$ODD\" \"$PWD\" >'{out}'"),
+        argv=("/bin/sh", "-c", f'printf \'%s|\' "$ODD" "$PWD" "$HOOK" >\'{out}\''),
+        environment_file=str(secrets) if with_file else None,
         folder=str(tmp_path),
         when=parse_at("Mon..Fri 02:05", None),
     )
     minute, hour, _, _, days, command = cron_line(one).split(" ", 5)
     assert (minute, hour, days) == ("5", "2", "1,2,3,4,5")
     subprocess.run(["sh", "-c", command.replace("\\%", "%")], check=True)  # as cron does it
-    assert out.read_text() == f"{one.variables['ODD']}|{tmp_path}|"
+    assert out.read_text() == f"{one.variables['ODD']}|{tmp_path}|{'x y' if with_file else ''}|"
