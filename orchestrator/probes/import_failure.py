@@ -34,10 +34,11 @@ def read_import_failure(text: str) -> ImportFailures:
     cuda = cuda_major_in(text)
     lines = lines_of(text)
     found: list[ImportTrouble] = []
+    shadows: dict[str, re.Match[str] | None] = {}
     for at, line in enumerate(lines):
         if at and _is_source(lines[at - 1].text, line.text):
             continue  # a line of source: `raise ImportError("No module named ...")` is no failure
-        trouble = trouble_in(line, cuda) or _shadow_of_a_frame(line, text)
+        trouble = trouble_in(line, cuda) or _shadow_of_a_frame(line, text, shadows)
         if trouble is not None and not any(_same(trouble, other) for other in found):
             found.append(trouble)
     cut = _cut_off(lines)
@@ -69,21 +70,28 @@ def trouble_in(line: Piece, cuda: int | None = None) -> ImportTrouble | None:
     return None
 
 
-def _shadow_of_a_frame(line: Piece, text: str) -> ImportTrouble | None:
-    """`module 'dis' has no attribute ...` is a failed import only when a file of the run, dis.py, stands in for it."""
+def _shadow_of_a_frame(line: Piece, text: str, known: dict[str, re.Match[str] | None]) -> ImportTrouble | None:
+    """`module 'dis' has no attribute ...` is a failed import only when a file of the run, dis.py, stands in for it.
+    known: the frames that were looked for before, by module."""
     match = _NO_ATTRIBUTE.search(line.text[:MAX_LINE])
     if match is None:
         return None
-    for frame in re.finditer(rf'File "(?P<path>[^"\n]*?{match["module"]}\.py)"', text):
+    if match["module"] not in known:
+        known[match["module"]] = _own_frame(match["module"], text)
+    frame = known[match["module"]]
+    if frame is None:
+        return None
+    groups = {"module": match["module"], "name": match["name"], "path": frame["path"]}
+    places = {name: line.place(match, name) for name in ("module", "name")}
+    places["path"] = Span(*frame.span("path"))
+    return _told(line, shadowed(groups, None), groups, places, line.place(match))
+
+
+def _own_frame(module: str, text: str) -> re.Match[str] | None:
+    for frame in re.finditer(rf'File "(?P<path>[^"\n]*?{module}\.py)"', text):
         path = frame["path"]
-        if path.rsplit("/", 1)[-1] == f"{match['module']}.py" and not re.search(
-            r"-packages/|/lib(?:64)?/python\d", path
-        ):
-            groups = {"module": match["module"], "name": match["name"], "path": path}
-            places = {name: line.place(match, name) for name in ("module", "name")}
-            places["path"] = Span(*frame.span("path"))
-            whole = line.place(match)
-            return _told(line, shadowed(groups, None), groups, places, whole)
+        if path.rsplit("/", 1)[-1] == f"{module}.py" and not re.search(r"-packages/|/lib(?:64)?/python\d", path):
+            return frame
     return None
 
 

@@ -239,7 +239,7 @@ def _places(item: Mapping[str, object], text: str, begin: int) -> dict[str, Span
 def _item(item: Mapping[str, object]) -> PipPackage | None:
     about = as_mapping(item.get("metadata")) or item
     name, version = as_str(about.get("name")), as_str(about.get("version"))
-    if name is None or version is None:
+    if not name or version is None:
         return None
     direct = as_mapping(item.get("direct_url"))
     if not direct and item.get("is_direct") is True:
