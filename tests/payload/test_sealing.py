@@ -148,3 +148,21 @@ def test_a_stop_is_obeyed_between_two_graphs(monkeypatch):
     with pytest.raises(StopAsked):
         loop.compile_before_workers(plan, nobody, prepared, tiny_config(), progress, stop)
     assert heard == [(0, 3), (1, 3)]
+
+
+def test_hits_and_misses_of_both_caches_are_counted_and_what_is_kept_in_neither():
+    names = {
+        "cache_hits": ("inductor", "fxgraph_cache_hit"),
+        "cache_misses": ("inductor", "fxgraph_cache_miss"),
+        "aot_cache_hits": ("aot_autograd", "autograd_cache_hit"),
+        "aot_cache_misses": ("aot_autograd", "autograd_cache_miss"),
+    }
+    seal = Seal(strict=False)
+    before = seal.counts()
+    for number, (group, name) in enumerate(names.values(), start=1):
+        counters[group][name] += number
+    counters["inductor"]["fxgraph_cache_bypass"] += 10
+    counters["aot_autograd"]["autograd_cache_bypass"] += 20
+    after = seal.counts()
+    assert [getattr(after, name) - getattr(before, name) for name in names] == [1, 2, 3, 4]
+    assert after.cache_bypasses - before.cache_bypasses == 30
