@@ -142,6 +142,9 @@ class Machine:
     shm_free_bytes: int | None = None
     memory_total_bytes: int | None = None
     memory_available_bytes: int | None = None
+    load: float | None = None
+    """Programs that wanted a processor, the mean of the last minute; of the host, where it can be asked."""
+    cpus: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

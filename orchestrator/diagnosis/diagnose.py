@@ -24,7 +24,10 @@ NO_MATTER = "-"
 NAMED_CAUSES = frozenset({"slow", "run-dead", "run-stalled", "session-dead", "clock", "memory", "eager-fallback"})
 """That name no cause of a slow run."""
 SELF_EVIDENT = frozenset(
-    ("missing-library", "fx-race", "torch-changed", "disk-full", "gpu-lost", "gpu-ecc", "shm-small", "recompile-limit")
+    (
+        *("missing-library", "fx-race", "torch-changed", "recompile-limit"),
+        *("disk-full", "gpu-lost", "gpu-ecc", "shm-small", "stray-process"),
+    )
 )
 """What a log, a counter or the machine itself says: with such a cause, changes are no more than changes."""
 LIFTED = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,7 @@ CACHE_S = 5.0
 ENVIRONMENT_S = 30.0
 """Files that were written after they were installed are hashed for so long."""
 GPU_DEADLINE_S = 10.0
+ASK_S = 5.0
 GPU_SAMPLES, SAMPLE_PAUSE_S = 6, 0.7
 """Of the GPUs of a run that trains."""
 WRITERS = 5
@@ -144,6 +146,7 @@ class _Target:
     processes: KillPlan | None
     identity: Mapping[str, Any] | None
     environment: tuple[Any, ...] | None
+    load: tuple[float | None, int | None] = (None, None)
 
 
 PAST = _Target(None, None, None, None, None, {}, None, None, None)
@@ -210,6 +213,8 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
             shm_free_bytes=as_int(preflight.get("shm_free_bytes")),
             memory_total_bytes=as_int(memory.get("total_bytes")),
             memory_available_bytes=as_int(memory.get("available_bytes")),
+            load=told.load[0],
+            cpus=told.load[1],
         ),
         clock_offset_s=offset_s(now_s, before_s, after_s),
         not_looked=tuple(gathering.missed),
@@ -241,6 +246,7 @@ async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gather
         ask("disk and /dev/shm", preflight),
     )
     looks = asyncio.gather(
+        ask("load", _load(sessions.host or session)),
         ask("processes", _processes(sessions, target)),
         ask("code, settings and data", ask_identity(session, target, payload, sessions.config))
         if payload is not None
@@ -249,7 +255,7 @@ async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gather
         if payload is not None and (payload.python is not None or payload.environment is not None)
         else _nothing(),
     )
-    (words, cache, snapshots, ready), (processes, identity, environment) = await asyncio.gather(answers, looks)
+    (words, cache, snapshots, ready), (load, processes, identity, environment) = await asyncio.gather(answers, looks)
     if sessions.host is None:
         gathering.missed.append(NotLooked("processes as the host sees them", sessions.why_no_host))
     word = words[-1] if words else None
@@ -267,6 +273,7 @@ async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gather
         processes=processes,
         identity=identity,
         environment=environment,
+        load=load or (None, None),
     )
 
 
@@ -281,6 +288,16 @@ async def _gpus(session: AgentSession, samples: int) -> list[GpuWord]:
         if words[-1].error is not None:
             break
     return words
+
+
+async def _load(session: AgentSession) -> tuple[float | None, int | None]:
+    """(of the last minute, processors)."""
+    argvs = (["cat", "/proc/loadavg"], ["nproc", "--all"])
+    commands = [{"argv": argv, "timeout_s": ASK_S} for argv in argvs]
+    average, count = (await session.request("run_batch", commands=commands)).header["results"]
+    words, cpus = average["stdout"].split(), count["stdout"].strip()
+    load = float(words[0]) if words and re.fullmatch(r"[0-9]{1,6}\.[0-9]{1,3}", words[0]) else None
+    return load, int(cpus) if re.fullmatch(r"[0-9]{1,5}", cpus) else None
 
 
 async def _nothing() -> None:

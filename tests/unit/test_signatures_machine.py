@@ -393,3 +393,26 @@ def test_how_an_adopted_run_ended_is_not_known_and_no_alarm() -> None:
     adopted = replace(gone, summary=replace(summary, adopted=True))
     found = diagnosed(run=adopted)
     assert ids(found) == [] and ids(found, info=True) == ["run-dead"]
+
+
+def test_shapes_that_are_compiled_again_and_again_are_the_cause_of_a_slow_run() -> None:
+    counters = {"compiles": 60, "fallbacks": 0, "recompiles": 51}
+    found = diagnosed(run=facts(pace=metrics(12_000.0), compiled=counters))
+    assert ids(found) == ["recompile-limit", "slow"]
+    assert "51 recompiles after the start; 0 at" in found.findings[0].evidence[0]
+    assert healthy_and(run=facts(pace=metrics(20_700.0), compiled=counters)) == [], "it costs it nothing"
+
+
+def test_a_loaded_machine_is_said_of_a_slow_run() -> None:
+    loaded = Machine(disk_free_bytes=10**12, load=96.0, cpus=32)
+    found = diagnosed(run=facts(pace=metrics(12_000.0)), machine=loaded)
+    assert ids(found) == ["slow"] and "other programs" in found.findings[0].cause
+    assert any("load is 96 on 32 processors" in line for line in found.findings[0].evidence)
+    assert healthy_and(machine=loaded) == []
+
+
+def test_what_holds_the_memory_that_a_run_lacked_comes_before_what_changed() -> None:
+    log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 5 has 79 GiB\n"
+    changed = {"release": {**IDENTITY["release"], "tree_hash": "b" * 64, "listing": {"train.py": "2" * 64}}}
+    found = diagnosed(run=facts(log=log, exit_record=FAILED), identity_of_run=changed, processes=plan(killed=(STRAY,)))
+    assert ids(found) == ["stray-process", "memory", "run-dead"]

@@ -31,6 +31,7 @@ MEMORY_UP = 1.3
 """Of the last good run's peak: without fused attention 4.8 times were seen."""
 SWING = 0.25
 """Of its highest use: a healthy allocator keeps what it has, a fallback's memory comes and goes."""
+MANY_RECOMPILES = 5
 HACKS = {
     ("torch._dynamo.config", "error_on_nested_fx_trace"): (
         False,
@@ -154,16 +155,34 @@ def _hack_variables(case: Case) -> list[str]:
 
 
 def recompile_limit(case: Case) -> Iterator[Finding]:
-    for one in failures(case, "recompile_limit"):
-        yield Finding(
-            "recompile-limit",
-            CRITICAL,
-            "compiled too often: torch gave up, and what it gave up on runs uncompiled",
-            (*failure_lines(case, one), *rate_line(case)),
-            "the limit (8) counts per function, whatever the device: 3 devices x 2 gradient modes x 2 shapes are 12",
-            "raise torch._dynamo.config.recompile_limit above devices x gradient modes x shapes, in every thread, or "
-            "fill sequences up to fewer lengths",
-        )
+    said = [line for one in failures(case, "recompile_limit") for line in failure_lines(case, one)]
+    counted = _recompiles(case)
+    if not said and not counted:
+        return
+    yield Finding(
+        "recompile-limit",
+        CRITICAL if said else WARNING,
+        "compiled too often: torch gave up, and what it gave up on runs uncompiled"
+        if said
+        else "it compiles again and again while it trains",
+        (*said, *counted, *rate_line(case)),
+        "the limit (8) counts per function, whatever the device: 3 devices x 2 gradient modes x 2 shapes are 12"
+        if said
+        else "each new length or shape is compiled anew, and the training waits for it",
+        "raise torch._dynamo.config.recompile_limit above devices x gradient modes x shapes, in every thread, or "
+        "fill sequences up to fewer lengths",
+    )
+
+
+def _recompiles(case: Case) -> list[str]:
+    """Only of a run that is slower for it: one more shape is compiled once, and that is as it should be."""
+    here, there = (one.record.status if one and one.record else None for one in (case.run, case.good))
+    count = (here.compiled or {}).get("recompiles", 0) if here is not None else 0
+    then = (there.compiled or {}).get("recompiles", 0) if there is not None else 0
+    known = case.run is not None and case.run.tokens_per_s is not None
+    if count < MANY_RECOMPILES or count <= 2 * then or not known or case.does_well:
+        return []
+    return [f"{count} recompiles after the start" + (f"; {then} at {good_text(case)}" if there is not None else "")]
 
 
 def eager_fallback(case: Case) -> Iterator[Finding]:

@@ -33,10 +33,11 @@ def stray(case: Case) -> Iterator[Finding]:
     found = [one for one in plan.killed if not one.reason.startswith("of the live run")]
     if not found:
         return
+    no_room = next(failures(case, "cuda_oom"), None) is not None
     on_gpu = any(one.devices for one in found) or any("on a GPU" in one.reason for one in found)
     yield Finding(
         "stray-process",
-        WARNING if on_gpu or not case.live else INFO,
+        CRITICAL if on_gpu and no_room else WARNING if on_gpu or not case.live else INFO,
         f"{len(found)} process{'es' if found[1:] else ''} that no live run owns "
         + ("hold GPUs" if on_gpu else "are left of earlier runs"),
         (*(_process_line(one) for one in found[:SHOWN]), *_memory_lines(case)),

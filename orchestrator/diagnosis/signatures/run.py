@@ -19,6 +19,8 @@ STALLED_S = {"training": 900.0, "evaluating": 3600.0, "checkpointing": 1800.0, "
 """Without a sign of life. A step takes seconds; an evaluation decodes between its signs."""
 START_STALLED_S = 1800.0
 """A healthy start takes 8 to 10 minutes, and a graph of its own up to some of them."""
+LOADED = 1.5
+"""Programs that want a processor, for each there is: a training's own threads wait for GPUs, not for processors."""
 WAITS = 0.6
 ROSE_BY = 0.25
 IDLE_PERCENT = 50.0
@@ -148,8 +150,7 @@ def slow(case: Case) -> Iterator[Finding]:
     evidence = [*rate_line(case)]
     evidence += [f"less than the {rate_text(low)} that the inventory expects"] if low is not None and here < low else []
     evidence += [f"differs: {difference_text(one)}" for one in changed[:4]]
-    recompiles, then = (_recompiles(one) for one in (run, case.good))
-    evidence += [f"{recompiles} recompiles after the start; {then} then"] if recompiles > then else []
+    evidence += [load_text(case)] if is_loaded(case) else []
     yield Finding(
         "slow",
         CRITICAL if below_good and there is not None and here < COLLAPSED * there else WARNING,
@@ -163,7 +164,9 @@ def slow(case: Case) -> Iterator[Finding]:
         f"most likely what differs: {difference_text(changed[0])}"
         if changed
         else "not known: nothing that is compared differs from the last good run"
-        if there is not None
+        if there is not None and not is_loaded(case)
+        else "other programs use the processors that it needs"
+        if is_loaded(case)
         else "not known: there is no good run of the same shape to compare with",
         "take back what differs, one thing at a time, the first one first"
         if changed
@@ -172,9 +175,15 @@ def slow(case: Case) -> Iterator[Finding]:
     )
 
 
-def _recompiles(run: RunFacts | None) -> int:
-    status = run.record.status if run is not None and run.record is not None else None
-    return (status.compiled or {}).get("recompiles", 0) if status is not None else 0
+def is_loaded(case: Case) -> bool:
+    """More programs want a processor than there are."""
+    load, cpus = (case.machine.load, case.machine.cpus) if case.machine is not None else (None, None)
+    return load is not None and cpus is not None and load > LOADED * cpus
+
+
+def load_text(case: Case) -> str:
+    assert case.machine is not None
+    return f"the machine's load is {case.machine.load:.0f} on {case.machine.cpus} processors"
 
 
 def starved(case: Case) -> Iterator[Finding]:
