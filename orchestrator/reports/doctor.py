@@ -46,9 +46,12 @@ def render_doctor(report: DoctorReport) -> str:
     lines.append("")
     if report.diagnosis.healthy:
         lines.append(f"healthy: {'; '.join(one_line(text, 200) for text in report.diagnosis.healthy)}")
-    missed = [f"{one.what} ({one_line(one.why, 160)})" for one in report.diagnosis.not_looked]
+    missed: dict[str, list[str]] = {}
+    for one in report.diagnosis.not_looked:
+        missed.setdefault(one_line(one.why, 160), []).append(one.what)
     if missed:
-        lines.append(f"could not look at: {'; '.join(missed)}")
+        told = [f"{', '.join(whats)} ({why})" for why, whats in missed.items()]
+        lines.append(f"could not look at: {'; '.join(told)}")
     return "\n".join(lines).rstrip()
 
 

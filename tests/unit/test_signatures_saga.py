@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from orchestrator.diagnosis.case import LinkTrouble
 from orchestrator.diagnosis.finding import CRITICAL, INFO, ORDER, WARNING
+from orchestrator.reports.doctor import DoctorReport, doctor_record, render_doctor
 from tests.unit import cases
 from tests.unit.cases import IDENTITY, RUNTIME, cache, diagnosed, facts, ids, metrics
 
@@ -228,3 +230,21 @@ def test_the_page_has_each_finding_in_its_order() -> None:
     page = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text()
     table = page.partition("## What is looked for")[2].partition("\n## ")[0]
     assert tuple(re.findall(r"^\| ([a-z-]+) \|", table, re.MULTILINE))[1:] == ORDER
+
+
+def test_the_page_of_a_slow_run_is_short_and_its_json_is_whole() -> None:
+    diagnosis = diagnosed(run=facts(pace=metrics(12_800.0)), identity_of_run=POLLUTED, gpus=None, machine=None)
+    report = DoctorReport("ct200", "ct200 (container 200)", cases.RUN_ID, cases.GOOD_ID, "marked good", diagnosis)
+    text = render_doctor(report)
+    head, _, rest = text.partition("\n\n")
+    assert head.endswith(": 3 findings") and cases.GOOD_ID in head
+    assert rest.startswith("critical environment-polluted: ") or rest.startswith("warning environment-polluted: ")
+    assert "\n    cause: " in rest and "\n    next: " in rest and "\n      orch diff" in rest
+    last = text.splitlines()[-1]
+    assert last.startswith("could not look at: ") and last.count("(") == 1 and "GPUs, disk and /dev/shm" in last, (
+        "one reason is said once"
+    )
+    record = json.loads(json.dumps(doctor_record(report)))
+    assert record["schema"] == "orch.doctor/1" and record["worst"] == report.worst
+    assert [one["rank"] for one in record["findings"]] == list(range(1, len(record["findings"]) + 1))
+    assert {"id", "severity", "what", "evidence", "cause", "next_step", "command"} < {*record["findings"][0]}
