@@ -228,6 +228,9 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
         dest="variables",
         help="in place of `vars:`; one each",
     )
+    play.add_argument(
+        "--tell", metavar="env:NAME|file:PATH", help="where a webhook's address stands: told when nothing can be begun"
+    )
     play.add_argument("--schema", action="store_true", help="print the JSON Schema of playbooks, for editors")
     as_json(play)
 

@@ -28,6 +28,28 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         return 0
     if arguments.file is None:
         raise UsageError("which playbook?", way_out="orch play playbooks/nightly.yaml --dry-run")
+    begun: list[str] = []
+    try:
+        return _play(arguments, output, begun)
+    except OrchError as error:
+        if arguments.tell is not None and not begun and not arguments.dry_run:
+            _tell(arguments, error, output)
+        raise
+
+
+def _tell(arguments: argparse.Namespace, error: OrchError, output: Output) -> None:
+    """No step has had its turn, so none has told anybody."""
+    from orchestrator.operations.notify import Message, notify
+
+    facts = {"outcome": "refused", "why": error.what, "playbook": Path(arguments.file).stem}
+    text = "\n".join([f"{arguments.file} was not played: {error.what}", error.evidence, error.way_out]).rstrip()
+    told = asyncio.run(notify(Message(text, facts), webhook=arguments.tell))
+    for warning in told.warnings:
+        output.note(warning)
+
+
+def _play(arguments: argparse.Namespace, output: Output, begun: list[str]) -> int:
+    """begun: gets the play's id once it has begun."""
     loaded = load_playbook(Path(arguments.file), load_inventory(arguments.inventory), arguments.variables)
     if arguments.dry_run:
         planned = plan(loaded, start=arguments.start, afresh=arguments.new)
@@ -38,6 +60,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     watcher = _watcher(output, quiet=arguments.json)
 
     def on_beginning(play_id: str, beginning: Beginning) -> None:
+        begun.append(play_id)
         output.still_running = (
             f"The play stops here; a run goes on. `orch play {arguments.file}` goes on where it stopped."
         )

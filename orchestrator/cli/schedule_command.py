@@ -74,7 +74,7 @@ def _job(arguments: argparse.Namespace, loaded: Loaded) -> Job:
     return schedule.make_job(
         name=arguments.name or path.stem,
         playbook=path,
-        words=["play", *inventory, str(path), *variables],
+        words=["play", *inventory, str(path), *variables, *(["--tell", arguments.tell] if arguments.tell else [])],
         when=parse_at(arguments.at, zone),
         environment_file=Path(arguments.env_file) if arguments.env_file else None,
         ssh_auth_sock=arguments.ssh_auth_sock,
@@ -106,10 +106,14 @@ def _check(job: Job, loaded: Loaded, arguments: argparse.Namespace, output: Outp
     output.note("trying it in the environment that the timer will have:")
     checks = asyncio.run(schedule.check_environment(job, _commands(job, loaded), system=arguments.system))
     environment = schedule.unit_environment(job, system=arguments.system)
-    for step in loaded.playbook.all_steps:
-        if isinstance(step.options, NotifyOptions) and step.options.webhook:
-            secret, warning = read_reference(step.options.webhook, environment)
-            checks.append(schedule.Check(f"the webhook of `{step.name}`", "" if secret else warning))
+    told = [
+        (f"the webhook of `{step.name}`", step.options.webhook)
+        for step in loaded.playbook.all_steps
+        if isinstance(step.options, NotifyOptions) and step.options.webhook
+    ]
+    for what, reference in [*told, *([("the webhook of --tell", arguments.tell)] if arguments.tell else [])]:
+        secret, warning = read_reference(reference, environment)
+        checks.append(schedule.Check(what, "" if secret else warning))
     for check in checks:
         output.note(f"  {'works' if not check.problem else 'DOES NOT WORK'}: {check.what}")
     wrong = [check for check in checks if check.problem]

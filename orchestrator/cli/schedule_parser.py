@@ -22,6 +22,9 @@ def add_schedule(schedule: argparse.ArgumentParser) -> None:
     schedule.add_argument(
         "--env-file", metavar="FILE", help="secrets: lines NAME=value, mode 0600; named, never copied"
     )
+    schedule.add_argument(
+        "--tell", metavar="env:NAME|file:PATH", help="as with play: a webhook that is told when nothing can be begun"
+    )
     schedule.add_argument("--ssh-auth-sock", metavar="PATH", help="an ssh-agent that is always there (default: none)")
     schedule.add_argument(
         "--if-missed",

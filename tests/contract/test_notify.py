@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -172,3 +173,26 @@ def test_commands_that_fail_hang_or_leave_a_child_are_warnings_in_time(tmp_path,
         os.kill(int(pid.read_text()), 0)
     told, took_s = tell(command=["sh", "-c", "sleep 2 & exit 0"])
     assert told.said and took_s < 1.5
+
+
+def test_a_play_that_cannot_begin_tells_the_webhook_why(tmp_path, hook):
+    playbook = tmp_path / "nightly.yaml"
+    playbook.write_text("steps:\n  - depoly:\n")
+    (tmp_path / "inventory.yaml").write_text("hosts:\n  box: {transport: local, root: /nowhere}\n")
+    argv = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "play",
+        "-i",
+        tmp_path / "inventory.yaml",
+        playbook,
+        "--tell",
+        "env:HOOK",
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 3 and "depoly" in done.stderr
+    [(_, _, document)] = hook.got
+    assert document["outcome"] == "refused" and "was not played" in document["text"] and "depoly" in document["text"]
+    subprocess.run([*argv, "--dry-run"], capture_output=True, check=False)
+    assert len(hook.got) == 1  # whoever only looks is told on the screen
