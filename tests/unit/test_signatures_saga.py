@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.diagnosis.case import LinkTrouble
-from orchestrator.diagnosis.finding import CRITICAL, INFO, ORDER, WARNING
+from orchestrator.diagnosis.finding import CRITICAL, ORDER, WARNING
 from orchestrator.reports.doctor import DoctorReport, doctor_record, render_doctor
 from tests.unit import cases
 from tests.unit.cases import IDENTITY, RUNTIME, cache, diagnosed, facts, ids, metrics
@@ -208,10 +208,9 @@ def test_a_command_names_its_target_where_there_are_several() -> None:
 
 
 def test_info_comes_last() -> None:
-    data = {"data": {"files": 1100, "bytes": 110_000_000_000, "sample": "e" * 64}}
-    found = diagnosed(run=facts(pace=metrics(15_000.0)), identity_of_run={**data, **POLLUTED})
-    severities = [one.severity for one in found.findings]
-    assert severities == sorted(severities, key=lambda one: one == INFO)
+    old = ("GPU 7: the host's kernel reported Xid 63 (row remapping), last at 2025-01-01",)
+    found = diagnosed(run=facts(pace=metrics(15_000.0)), identity_of_run=POLLUTED, kernel_log=old)
+    assert [one.id for one in found.findings][-2:] == ["slow", "gpu-ecc"]
 
 
 def test_a_dead_run_with_a_named_cause_says_what_to_mend_first() -> None:
