@@ -5,6 +5,7 @@ Rule: pure.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,8 @@ def summary_text(playbook: Playbook, progress: Progress, known: Mapping[str, obj
     lines += [f"  {label}: {text}" for label, text in _facts(progress)]
     lines += [f"  note: {step}: {text.splitlines()[0]}" for step, text in progress.warnings.items()]
     if failure is not None:
-        lines += [f"  -> {line}" for line in failure.way_out.splitlines()]
+        ways = [*failure.way_out.splitlines(), *go_on_lines(playbook, progress, shlex.quote(str(playbook.path)))]
+        lines += [f"  -> {line}" for line in ways]
     return "\n".join(lines)
 
 
@@ -52,8 +54,7 @@ def go_on_lines(playbook: Playbook, progress: Progress, file: str) -> list[str]:
     failure = progress.failure
     if failure is None or failure.step not in [step.name for step in playbook.steps]:
         return []
-    step = f"'{failure.step}'" if " " in failure.step else failure.step
-    lines = [f"orch play {file} --from {step}   goes on there, once that is mended"]
+    lines = [f"orch play {file} --from {shlex.quote(failure.step)}   goes on there, once that is mended"]
     if playbook.steps[0].name != failure.step:
         lines.append(f"orch play {file}   begins anew")
     return lines

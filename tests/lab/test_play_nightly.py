@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from pathlib import Path
 folder = Path(os.environ["ORCH_RUN_DIR"])
 settings = json.loads((folder / "run.json").read_text())["settings"]
 for step in range(1, settings["steps"] + 1):
-    loss = "nan" if step >= settings["nan_at"] else f"{1 / step:.4f}"
+    loss = "nan" if os.path.exists(settings["nan_once"]) else f"{1 / step:.4f}"
     print(f"step {step}/{settings['steps']} loss {loss} {settings['ktok_per_s']} Ktok/s", flush=True)
     time.sleep(settings["pause_s"])
 cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
@@ -47,7 +47,7 @@ checkpoint.mkdir(parents=True)
 result = {"acceptance_length": settings["tau"], "lossless": settings["lossless"], "prompts": 24, "block_size": 8}
 (folder / "result.json").write_text(json.dumps(result))
 '''
-GOOD = {"steps": 4, "nan_at": 10**6, "ktok_per_s": 12.5, "pause_s": 0.1, "kib": 64, "tau": 3.2, "lossless": True}
+GOOD = {"steps": 4, "nan_once": "/nowhere", "ktok_per_s": 12.5, "pause_s": 0.1, "kib": 64, "tau": 3.2, "lossless": True}
 FOREVER = {"steps": 10**6, "pause_s": 0.1}
 numbers = itertools.count(1)
 
@@ -110,7 +110,8 @@ class Night(Place):
         return [one.strip() for one in text.split("----\n") if one.strip()]
 
     def records(self) -> list[Path]:
-        return sorted((self.folder / "state" / "orch" / "plays").glob("*/*.jsonl"))
+        """Oldest first, whatever was played."""
+        return sorted((self.folder / "state" / "orch" / "plays").glob("*/*.jsonl"), key=lambda path: path.name)
 
     def record(self) -> list[dict[str, Any]]:
         """Of the newest play; a line that is being written is left out."""
@@ -165,12 +166,28 @@ FROM_LAUNCH = ("--from", "launch")
 """The guard, the deploy and the environment have had their turn in the first nights."""
 
 
-def refused(night: NightHere, *more: str, code: int, step: str, why: str, evidence: bool = True) -> str:
-    """The night fails in this step: what is published stays, the log is kept, one message says why. Its output."""
+def refused(
+    night: NightHere,
+    *more: str,
+    code: int,
+    step: str,
+    why: str,
+    evidence: bool = True,
+    meanwhile: Callable[[], object] | None = None,
+) -> str:
+    """The night fails in this step: what is published stays, the log is kept, one message says why. Its output.
+    meanwhile: done once this step has begun."""
     before, alive, kept = night.published(), night.not_ended(), set((night.folder / "failed").glob("*"))
-    done = night.play(*more)
-    text = said(done)
-    assert done.returncode == code, text
+    if meanwhile is None:
+        done = night.play(*more)
+        text, ended = said(done), done.returncode
+    else:
+        with (night.folder / "said").open("wb+") as output:
+            process = night.play_until("begin", step, *more, output=output)
+            meanwhile()
+            ended = process.wait(120)
+        text = (night.folder / "said").read_text()
+    assert ended == code, text
     assert night.published() == before
     told = night.told()
     assert len(told) == 1, told
@@ -217,8 +234,9 @@ def test_a_worse_drafter(night: NightHere) -> None:
 
 
 def test_a_loss_that_is_no_number(night: NightHere) -> None:
-    night.settings(FOREVER, {"nan_at": 30})
-    text = refused(night, *FROM_LAUNCH, code=11, step="trained", why="is nan at step")
+    night.settings(FOREVER, {"nan_once": str(night.folder / "nan")})
+    meanwhile = (night.folder / "nan").touch
+    text = refused(night, *FROM_LAUNCH, code=11, step="trained", why="is nan at step", meanwhile=meanwhile)
     assert "loss nan 12.5 Ktok/s" in text
 
 
@@ -289,6 +307,27 @@ def test_a_link_that_goes_and_comes_back_ends_nothing(night: NightHere) -> None:
         assert process.wait(120) == 0, (night.folder / "said").read_text()
     assert "the link is back" in (night.folder / "said").read_text()
     assert len(night.runs()) == len(runs) + 1
+
+
+def test_the_recovery_goes_back_to_what_the_last_good_run_had(night: NightHere) -> None:
+    """A slow run goes on; its settings were put right since."""
+    night.settings(FOREVER, {"ktok_per_s": 4.5})
+    night.ok("launch")
+    night.settings(GOOD)
+    runs = night.runs()
+    done = night.orch("play", str(PROJECT / "playbooks/recover.yaml"), timeout_s=120.0)
+    text = said(done)
+    assert done.returncode == 0, text
+    said_of = {line["step"]: line["said"] for line in night.record() if line["what"] == "end"}
+    assert f"run {runs[-1]}" in said_of["stop"] and "stopped" in said_of["stop"]
+    assert "snapshot" in said_of["free the GPUs, set the cache aside, seed it from the last good one"]
+    assert len(night.runs()) == len(runs) + 1
+    (kept,) = [
+        path
+        for path in (night.folder / "failed").glob("*/run.json")
+        if json.loads(path.read_text())["run_id"] == runs[-1]
+    ]
+    assert (kept.parent / "run.log").stat().st_size > 0
 
 
 OWN_RUN = """\

@@ -155,6 +155,7 @@ async def test_a_failure_ends_the_steps_and_tells_why_once() -> None:
     assert (progress.failure.step, progress.failure.exit_code, progress.over) == ("gate", 14, "failed")
     assert "failed in `gate`: tau is worse" in str(progress.values["summary"])
     assert "-> orch diff" in str(progress.values["summary"])
+    assert "-> orch play /project/night.yaml --from gate   goes on there" in str(progress.values["summary"])
 
 
 async def test_a_bug_is_a_failure_like_another() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.main import main
 from orchestrator.errors import InventoryError
 from orchestrator.playbook.read import read_playbook
 
@@ -37,3 +38,16 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
     shown = refusal("vars: {a: 1}\nsteps:\n  - deploy: {rf: x}\n    when: ${b}\n  - launch: {settings: 5}\n  - gate\n")
     rows = [line.split(": ")[1] for line in shown.splitlines() if line.startswith("wrong.yaml:")]
     assert rows == ["steps[0].deploy.rf", "steps[0].when", "steps[1].launch.settings"]
+
+
+def test_nothing_is_begun_and_nothing_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    touched = tmp_path / "touched"
+    playbook = tmp_path / "wrong.yaml"
+    playbook.write_text(f"steps:\n  - run: {{argv: [touch, {touched}], where: controller}}\n  - lunch\n")
+    inventory = Path(__file__).resolve().parents[2] / "inventory.yaml"
+    assert main(["play", "-i", str(inventory), str(playbook)]) == 3
+    assert "did you mean `launch`?" in capsys.readouterr().err
+    assert not touched.exists() and not (tmp_path / "state").exists()
