@@ -67,7 +67,7 @@ def compose(text: str, begins: str = INVENTORY) -> tuple[Mapping, list[Mistake]]
 
 def _content_lines(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.split("\n"), start=1):
-        stripped = line.strip()
+        stripped = line.strip().strip("\ufeff")  # of byte order marks alone YAML makes no document
         if stripped and not stripped.startswith("#"):
             yield number, stripped
 

@@ -39,8 +39,10 @@ _KINDS = (
 )
 _TEXT_KEYS = {"fqdn", "hostname", "host", "address", "user", "session", "node", "name", "password"}
 _TOKEN = re.compile(r"\"(?:[^\"\\\n]|\\.){0,400}\"|'(?:[^'\n]|''){0,400}'|[^\s,\[\]{}#:][^\s,\[\]{}]{0,400}|\S")
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'", re.DOTALL)
+"""It may go on over several lines, and what it means be spelled otherwise: `''`, `\\t`, a line's end behind `\\`."""
 _BLOCK = re.compile(r"[|>][^\r\n]{0,100}\s+")
-_INDIRECT = re.compile(r"\s*[!&]\S{0,400}")
+_INDIRECT = re.compile(r"\s*(?:!\S{0,400}|&[\w-]{0,400})")
 _LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 """As YAML counts lines."""
 _INI_SECTION = re.compile(r"\[[^\]\n]{0,200}\]")
@@ -96,30 +98,39 @@ class _Lines:
 
     def word(self, position: Position) -> Piece | None:
         """None: nothing is written from there on."""
-        if position.line > len(self._starts):
-            return None
-        at = self._starts[position.line - 1] + position.column - 1
-        return self._token(at)
+        at = self._at(position)
+        return None if at is None else self._token(at)
 
     def value(self, position: Position) -> Piece | None:
         """Behind its tag or anchor."""
-        if position.line > len(self._starts):
+        at = self._at(position)
+        if at is None:
             return None
-        at = self._starts[position.line - 1] + position.column - 1
         while (indirect := _INDIRECT.match(self._text, at)) is not None:
             at = indirect.end()
         return self._token(at)
+
+    def _at(self, position: Position) -> int | None:
+        """YAML counts a byte order mark as no column, wherever it stands."""
+        if position.line > len(self._starts):
+            return None
+        begin = self._starts[position.line - 1]
+        at = begin + position.column - 1
+        while (marks := self._text.count("\ufeff", begin, at)) != at - begin - (position.column - 1):
+            at = begin + position.column - 1 + marks
+        return at
 
     def _token(self, at: int) -> Piece | None:
         found = _TOKEN.search(self._text, at)
         return None if found is None else Piece(found[0].rstrip(":") or found[0], self._begin + found.start())
 
     def words(self, text: str, at: int) -> Span | None:
-        """Where a text that begins at `at`, perhaps with a quote, ends: it may go on over several lines, and behind
-        `>` or `|` it begins on the next one."""
+        """Where a text that begins at `at` ends, perhaps on another line; behind `>` or `|` it begins on the next."""
+        if (quoted := _QUOTED.match(self._text, at - self._begin)) is not None:
+            return Span(self._begin + quoted.start(), self._begin + quoted.end())
         if (block := _BLOCK.match(self._text, at - self._begin)) is not None:
             at = self._begin + block.end()
-        pattern = r"['\"]?" + r"\s+".join(map(re.escape, text[:2000].split()))
+        pattern = r"\s+".join(map(re.escape, text[:2000].split()))
         found = re.compile(pattern).match(self._text, at - self._begin) if text.split() else None
         return None if found is None else Span(self._begin + found.start(), self._begin + found.end())
 

@@ -286,3 +286,9 @@ def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_folder_is_not_an_inventory(tmp_path: Path) -> None:
     with pytest.raises(InventoryError, match="Is a directory"):
         load_inventory(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["\ufeff\ufeff", "\ufeff", "\ufeff\n# nothing\n\ufeff\n"])
+def test_marks_alone_are_an_empty_file(text: str) -> None:
+    with pytest.raises(InventoryError, match="empty"):
+        read(text)
