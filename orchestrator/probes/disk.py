@@ -24,7 +24,7 @@ _SIZE = r"[0-9]{1,20}(?:[.,][0-9]{1,3})?(?:[KMGTPEZ](?:i?B|i)?|B)?"
 _ROW = re.compile(
     rf"(?:(?P<device>\S.{{0,500}}?)\s+)?(?:(?P<type>[A-Za-z][\w.-]{{0,30}})\s+)?(?P<total>{_SIZE}|-)\s+(?P<used>-?{_SIZE}|-)\s+"
     rf"(?P<available>-?{_SIZE}|-)\s+(?P<percent>[0-9]{{1,3}} ?%|-)\s+"
-    r"(?:(?P<iused>[0-9.]{1,15}[kMGT]?)\s+(?P<ifree>[0-9.]{1,15}[kMGT]?)\s+(?P<ipercent>[0-9]{1,3}%|-)\s+)?(?P<mount>\S.*)"
+    r"(?:(?P<iused>[0-9.]{1,15}[kMGT]?)\s+(?P<ifree>[0-9.]{1,15}[kMGT]?)\s+(?P<ipercent>[0-9]{1,3}%|-)\s+)?(?P<mount>(?:/|[A-Za-z]:).*|-)"
 )
 _HEADER = re.compile(
     r"(?:Filesystem|Dateisystem|Sys\. de fichiers|S\.ficheros|文件系统|ファイルシス)\s+(?P<columns>.*)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.probes.failures.system import NO_SPACE
 from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.log_reading import read_log
 from orchestrator.probes.spans import Piece, Span, Value
@@ -21,6 +22,8 @@ _TOOL = re.compile(
     r"(?:Cannot [a-z]{2,12}|[‘'\"`](?P<quoted>[^’'\"\n]{1,400})[’'\"]|(?P<path>[^\s:‘'\"`][^:\n]{0,400}?)): "
     r"(?P<error>[A-Z][^:\n]{3,80})$"
 )
+_IN_WORDS = re.compile(r"[^‘'\"«\n]{3,80} [‘'\"«](?P<path>[^’'\"»\n]{1,400})[’'\"»]")
+"""What was tried, in another language than the tool's own."""
 _ERRORS: tuple[tuple[str, str, str], ...] = (
     ("Stale", "stale_mount", _STALE),
     ("Transport endpoint", "dead_mount", "the program behind the mount has died: umount -l, then mount it anew"),
@@ -28,7 +31,7 @@ _ERRORS: tuple[tuple[str, str, str], ...] = (
     ("Operation not permitted", "unreadable", "ask as root"),
     ("No such file", "missing", "the path is not there: is it mounted?"),
     ("Input/output error", "io_error", "look at the host's kernel log (dmesg) for the disk; check that it is not full"),
-    ("No space left", "disk_full", "free space, and inodes: df -h; df -i"),
+    (NO_SPACE, "disk_full", "free space, and inodes: df -h; df -i"),
     ("Disk quota", "disk_quota", "free space, or have the quota raised: quota -s"),
     ("Read-only", "read_only", "dmesg says why the kernel made it read-only"),
     ("Host is down", "dead_mount", "the server of the mount does not answer"),
@@ -59,11 +62,15 @@ def tool_error(line: Piece) -> Finding | None:
     if found is None:
         return None
     kind, way_out = next(
-        ((kind, way_out) for words, kind, way_out in _ERRORS if words in found["error"]), ("failed", "")
+        ((kind, way_out) for words, kind, way_out in _ERRORS if re.search(words, found["error"])), ("failed", "")
     )
     named = {"tool": _value(line, found, "tool"), "error": _value(line, found, "error")}
-    if found["quoted"] or found["path"]:  # `tar: Cannot write: ...` names none
-        named["path"] = _value(line, found, "quoted" if found["quoted"] else "path")
+    if found["quoted"]:
+        named["path"] = _value(line, found, "quoted")
+    elif inner := _IN_WORDS.fullmatch(text, *found.span("path")) if found["path"] else None:
+        named["path"] = _value(line, inner, "path")
+    elif found["path"]:  # `tar: Cannot write: ...` names none
+        named["path"] = _value(line, found, "path")
     return finding_at(line, kind, way_out, named)
 
 

@@ -7,6 +7,35 @@ from orchestrator.probes.failures.signature import Signature, signature
 _ERRNO_PATH = r"\[Errno \d{1,3}\] [A-Z][\w/ -]{3,60}: '(?P<path>[^'\n]{1,400})'"
 """As Python words an OSError."""
 _KB = r"[\d, ]{1,24}"
+_SHELLS = r"[:：] {0,2}(?:Zeile|ligne|línea|riga|linha|строка|行|第) ?\d{1,6}(?: ?行)? ?[:：] +(?P<pid>\d{1,9}) +"
+"""Of bash in German, French, Spanish, Italian, Portuguese, Russian, Chinese and Japanese."""
+
+
+def _in_shells(kind: str, words: str, alone: str = "|^") -> Signature:
+    """What glibc calls the signal, behind what bash puts in front, or alone in a row."""
+    core = r" *[(（][^)）\n]{1,40}[)）]"
+    command = rf"(?:{core} ?| {{2,}})(?P<command>[^\s(（].{{0,200}})"
+    pattern = rf"(?:{_SHELLS}{alone})(?:{words})(?:{command}|{core})?\s*$"
+    return signature(kind, words.replace("\\", "").lower(), pattern)
+
+
+_IN_OTHER_LANGUAGES = (
+    _in_shells("killed", "Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Убито|已杀死|強制終了"),
+    _in_shells(
+        "segfault",
+        "Speicherzugriffsfehler|Erreur de segmentation|Violación de segmento|Errore di segmentazione"
+        "|Falha de segmentação|Ошибка сегментирования|段错误",
+    ),
+    _in_shells("bus_error", "Bus-Zugriffsfehler|Erreur du bus|Error en el bus|Errore di bus|总线错误"),
+    _in_shells("aborted", "Abgebrochen|Abandon|Abortado|已放弃|中止", alone=""),
+)
+NO_SPACE = (
+    "No space left on device|Auf dem Gerät ist kein Speicherplatz mehr verfügbar|Kein Speicherplatz mehr auf dem Gerät"
+    "|Aucun espace disponible sur le périphérique|No queda espacio en el dispositivo|Spazio esaurito sul device"
+    "|Não há espaço disponível no dispositivo|На устройстве не осталось свободного места|设备上没有空间"
+    "|デバイスに空き領域がありません"
+)
+"""As glibc says it, in the languages of _SHELLS."""
 SIGNATURES: tuple[Signature, ...] = (
     signature(
         "host_oom_kill",
@@ -64,6 +93,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"(?P<shm>insufficient shared memory \(shm\)|out of shared memory)",
         unless=r"^Fatal Python error",
     ),
+    *_IN_OTHER_LANGUAGES,
     signature(
         "illegal_instruction",
         "illegal instruction|sigill",
@@ -115,8 +145,8 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "disk_full",
-        "no space left on device|errno 28|enospc|disk full|not enough disk space|os error 28",
-        r"No space left on device|\[Errno 28\]|ENOSPC|not enough (?:free )?disk space",
+        f"{NO_SPACE.lower()}|errno 28|enospc|disk full|not enough disk space|os error 28",
+        rf"{NO_SPACE}|\[Errno 28\]|ENOSPC|not enough (?:free )?disk space",
         r"no space left on device[^\n]{0,12}: ?'(?P<path>[^'\n]{1,400})'",
         r"'(?P<path>/[^'\n]{1,400})'[^\n]{0,40}No space left",
         unless=r"/dev/shm|</torch_|inotify|shared memory",
