@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.gpu_csv import BY_FORM, MAX_LINE, Column, header_columns
-from orchestrator.probes.gpu_trouble import details_in, trouble_in, with_details
+from orchestrator.probes.gpu_trouble import details_in, is_prompt, trouble_in, with_details
 from orchestrator.probes.gpu_values import COLUMNS, NotAValue, is_absent, lacks_unit, value_of
 from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, said_lines
 
@@ -68,6 +68,8 @@ class _Reader:
         self._units = False
 
     def take(self, line: Piece, *, cut: bool) -> None:
+        if is_prompt(line):
+            return
         if columns := header_columns(line) if len(line.text) <= MAX_LINE else None:
             self._columns, self._header = columns, line.span
             self._answered(True, line)

@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.gpu import FIELDS, GpuFact
-from orchestrator.probes.gpu_trouble import ACTIONS, RESET, details_in, trouble_in, with_details
+from orchestrator.probes.gpu_trouble import ACTIONS, RESET, details_in, is_prompt, trouble_in, with_details
 from orchestrator.probes.gpu_values import (
     COLUMNS,
     WITH_UNITS,
@@ -125,6 +125,8 @@ class _Reader:
         stripped = line.strip()
         if len(stripped.text) > MAX_LINE:
             self._refuse("malformed_row", stripped.cut(0, 200))
+        elif is_prompt(stripped):
+            return
         elif columns := header_columns(stripped):
             self._columns, self._header = columns, stripped.span
         elif "," not in stripped.text and (trouble_in(stripped) or details_in(stripped)):

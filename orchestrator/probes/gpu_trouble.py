@@ -16,6 +16,10 @@ MAX_LINE = 4096
 MAX_TROUBLES = 200
 """That differ. A host has fewer GPUs."""
 RESET = "drain the host and reset the GPU, or reboot"
+_PROMPT = re.compile(
+    r"(?:\([^)\n]{1,40}\) )?\[?[\w.-]{1,40}@[\w.-]{1,80}[ :][^\n,#$%>]{0,200}[#$%>](?: .*)?"
+    r"|[^\n,]{0,200}\bnvidia-smi +-.*|(?:[#$%>]|C:\\[^\n,>]{0,100}>)(?: nvidia-smi\b.*)?"
+)
 _BUS = r"(?P<bus>(?:[0-9A-Fa-f]{3,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9])?)"
 _KERNEL_LOG = "look at the host's kernel log: dmesg | grep NVRM"
 
@@ -219,3 +223,8 @@ def _with(trouble: Finding, more: Mapping[str, Value]) -> Finding:
 
 def _number(text: str) -> str | int:
     return int(text) if text.isdecimal() and len(text) < 10 else text
+
+
+def is_prompt(line: Piece) -> bool:
+    """A shell's, with the command or without: copied along from a terminal."""
+    return _PROMPT.fullmatch(line.text[:MAX_LINE].strip()) is not None
