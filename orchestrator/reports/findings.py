@@ -110,7 +110,3 @@ def _read(tail: bytes) -> LogReading:
     from orchestrator.probes.log_reading import read_log  # only a log that tells something is worth its import
 
     return read_log(tail.decode("utf-8", "surrogateescape"))
-
-
-def with_findings(report: StatusReport, found: tuple[Finding, ...] | None) -> StatusReport:
-    return replace(report, findings=found)

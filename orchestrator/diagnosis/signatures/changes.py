@@ -13,7 +13,6 @@ from orchestrator.probes.text import one_line
 FALLEN = 0.5
 """Of the last good rate, on the same devices and model: a setting rarely halves it on purpose."""
 OF_THE_RUN = ("settings", "spec", "variables", "secrets", "limits", "container", "machine", "gpus", "model")
-CPU_AND_MEMORY = ("limits", "container", "machine")
 
 
 def code_edited(case: Case) -> Iterator[Finding]:

@@ -22,7 +22,6 @@ CAPPED = 0.7
 BUSY_PERCENT = 50
 SHARED_MIB = 512
 """What a neighbour's idle context takes; more is felt."""
-LOST_SAYS = ("fallen off the bus", "GPU is lost", "GPU_IS_LOST", "requires reset")
 SHOWN = 8
 
 
