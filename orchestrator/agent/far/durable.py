@@ -5,6 +5,14 @@ from __future__ import annotations
 import os
 
 
+def write_synced(path: str, data: bytes) -> None:
+    """Its bytes; who made its name syncs the folder. Raises OSError."""
+    with open(path, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
 def sync_path(path: str) -> None:
     """A file's bytes, or the names in a folder. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

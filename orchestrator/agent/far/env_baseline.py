@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 
 from .channel import Channel
-from .env_store import write_json
+from .env_store import read_json, write_json
 from .errors import OpError
 
 TYPE_CHECKING = False
@@ -36,13 +35,4 @@ def env_baseline(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[
             write_json(path, dict(record, schema=SCHEMA, prefix=prefix, at=time.time()))
         except OSError as error:
             raise OpError("io", "the baseline could not be kept: %s" % error) from error
-    return {"path": path, "baseline": _read(path)}
-
-
-def _read(path: str) -> Dict[str, Any] | None:
-    try:
-        with open(path, encoding="ascii") as stream:
-            kept = json.load(stream)
-    except (OSError, ValueError, RecursionError):
-        return None
-    return kept if isinstance(kept, dict) else None
+    return {"path": path, "baseline": read_json(path)}

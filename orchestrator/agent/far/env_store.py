@@ -13,7 +13,7 @@ import time
 
 from . import live, records
 from .channel import Channel
-from .durable import sync_path
+from .durable import sync_path, write_synced
 from .errors import OpError
 from .records import contract
 
@@ -61,7 +61,7 @@ def names(base: str) -> list[str]:
 
 def read_complete(base: str, name: str) -> Dict[str, Any] | None:
     """None: it is not whole; what was written for another environment, or by hand, does not make it so."""
-    record = _read(os.path.join(path_of(base, name), COMPLETE))
+    record = read_json(os.path.join(path_of(base, name), COMPLETE))
     if record is None or record.get("id") != name or not isinstance(record.get("requirements"), dict):
         return None
     return record if isinstance(record.get("python"), str) else None
@@ -69,14 +69,14 @@ def read_complete(base: str, name: str) -> Dict[str, Any] | None:
 
 def read_current(base: str) -> Dict[str, Any]:
     """Purpose -> {id, previous, ...}; what cannot be read of it is left out."""
-    told = _read(os.path.join(base, STORE, CURRENT)) or {}
+    told = read_json(os.path.join(base, STORE, CURRENT)) or {}
     return {purpose: entry for purpose, entry in told.items() if _is_entry(entry)}
 
 
 def current_is_whole(base: str) -> bool:
     """False: it is there, and which environments are current can not be told from it."""
     path = os.path.join(base, STORE, CURRENT)
-    told = _read(path)
+    told = read_json(path)
     return not os.path.lexists(path) or (told is not None and len(read_current(base)) == len(told))
 
 
@@ -114,16 +114,12 @@ def point(base: str, purpose: str, name: str, wanted: str | None) -> Dict[str, A
 def write_json(path: str, record: Dict[str, Any]) -> None:
     """By rename, on disk when this returns. Raises OSError."""
     staging = path + ".new"
-    with open(staging, "w", encoding="ascii") as stream:
-        json.dump(record, stream, indent=1, sort_keys=True)
-        stream.write("\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_synced(staging, json.dumps(record, indent=1, sort_keys=True).encode("ascii") + b"\n")
     os.replace(staging, path)
     sync_path(os.path.dirname(path))
 
 
-def _read(path: str) -> Dict[str, Any] | None:
+def read_json(path: str) -> Dict[str, Any] | None:
     """None: it is not there, or holds something else."""
     try:
         with open(path, encoding="ascii") as stream:

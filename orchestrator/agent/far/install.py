@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 
+from .durable import write_synced
 from .sources import hash_of, sources
 
 MAIN = b"""import sys
@@ -34,8 +35,8 @@ def install_library(base: str) -> str:
         package = os.path.join(staging, "orch_agent")
         os.mkdir(package)
         for name, text in files.items():
-            _write(os.path.join(package, name), text)
-        _write(os.path.join(staging, "__main__.py"), MAIN)
+            write_synced(os.path.join(package, name), text)
+        write_synced(os.path.join(staging, "__main__.py"), MAIN)
         os.chmod(staging, 0o755)
         try:
             os.rename(staging, final)
@@ -46,10 +47,3 @@ def install_library(base: str) -> str:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return final
-
-
-def _write(path: str, text: bytes) -> None:
-    with open(path, "wb") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())

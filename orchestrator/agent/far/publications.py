@@ -15,8 +15,7 @@ import os
 from .channel import Channel
 from .durable import sync_path
 from .errors import OpError
-from .files import remove_below
-from .release_store import INCOMING, is_complete, newest_first, read_record, record_path, release_names
+from .release_store import INCOMING, is_complete, newest_first, point, read_record, release_names, remove_tree
 from .tree_push import one_push
 from .tree_read import tree_verify
 
@@ -82,11 +81,7 @@ def publications_prune(params: Dict[str, Any], body: bytes, channel: Channel) ->
             going = [name for name in by_age if name not in pinned]
             for name in going:
                 channel.check()
-                # Aside first: half a publication must not keep a whole one's name.
-                aside = os.path.join(store, INCOMING, "removed-" + name)
-                os.rename(os.path.join(store, name), aside)
-                os.unlink(record_path(os.path.join(store, name)))
-                remove_below(store, aside)
+                remove_tree(store, name)
     except OSError as error:
         raise OpError("io", "%s: %s" % (store, error)) from error
     return {"removed": going}
@@ -107,8 +102,4 @@ def _linked(store: str, link: str) -> str | None:
 
 
 def _point(store: str, link: str, name: str) -> None:
-    staging = os.path.join(store, INCOMING, link)
-    if os.path.lexists(staging):
-        os.unlink(staging)
-    os.symlink(name, staging)
-    os.rename(staging, os.path.join(store, link))
+    point(os.path.join(store, link), name, os.path.join(store, INCOMING, link))

@@ -10,8 +10,9 @@ import json
 import os
 import time
 
-from .durable import sync_path
+from .durable import sync_path, write_synced
 from .errors import OpError
+from .files import remove_below
 from .manifest import FILE, Entry, ManifestError, check_entries, parse
 
 TYPE_CHECKING = False
@@ -43,12 +44,26 @@ def write_record(release: str, name: str, entries: Sequence[Entry], provenance: 
     }
     final = record_path(release)
     staging = os.path.join(os.path.dirname(final), INCOMING, os.path.basename(final))
-    with open(staging, "w", encoding="ascii") as stream:
-        json.dump(record, stream, separators=(",", ":"))
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_synced(staging, json.dumps(record, separators=(",", ":")).encode("ascii"))
     os.replace(staging, final)
     sync_path(os.path.dirname(final))
+
+
+def point(link: str, target: str, staging: str) -> None:
+    """Make or change a link by rename; the caller syncs the folder. Raises OSError."""
+    if os.path.lexists(staging):
+        os.unlink(staging)
+    os.symlink(target, staging)
+    os.rename(staging, link)
+
+
+def remove_tree(store: str, name: str) -> None:
+    """Aside first: half a tree must not keep a whole one's name. Raises OSError, OpError."""
+    os.makedirs(os.path.join(store, INCOMING), exist_ok=True)
+    aside = os.path.join(store, INCOMING, "removed-" + name)
+    os.rename(os.path.join(store, name), aside)
+    os.unlink(record_path(os.path.join(store, name)))
+    remove_below(store, aside)
 
 
 def read_record(release: str) -> Tuple[Dict[str, Any], Tuple[Entry, ...]]:

@@ -12,10 +12,9 @@ from . import journal, live, records
 from .channel import Channel
 from .durable import sync_path
 from .errors import OpError
-from .files import remove_below
 from .lease import require
 from .records import contract
-from .release_store import INCOMING, is_complete, newest_first, record_path
+from .release_store import is_complete, newest_first, point, remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not at run time: typing takes as long to import as json
@@ -69,17 +68,8 @@ def prune_releases(params: Dict[str, Any], body: bytes, channel: Channel) -> Dic
         with journal.begin(base, "prune", None, {"releases": going}, required=False):
             for name in going:
                 channel.check()
-                _remove(store, name)
+                remove_tree(store, name)
     return {"removed": going, "kept": [name for name in by_age if name not in going]}
-
-
-def _remove(store: str, name: str) -> None:
-    """Aside first: half a release must not keep a whole one's name."""
-    os.makedirs(os.path.join(store, INCOMING), exist_ok=True)
-    aside = os.path.join(store, INCOMING, "removed-" + name)
-    os.rename(os.path.join(store, name), aside)
-    os.unlink(record_path(os.path.join(store, name)))
-    remove_below(store, aside)
 
 
 def _release_of_live_run(base: str) -> str | None:
@@ -95,8 +85,4 @@ def _release_of_live_run(base: str) -> str | None:
 
 
 def _point(base: str, link: str, name: str) -> None:
-    staging = os.path.join(base, ".%s.incoming" % link)
-    if os.path.lexists(staging):
-        os.unlink(staging)
-    os.symlink(os.path.join(STORE, name), staging)
-    os.rename(staging, os.path.join(base, link))
+    point(os.path.join(base, link), os.path.join(STORE, name), os.path.join(base, ".%s.incoming" % link))

@@ -13,6 +13,7 @@ import re
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from . import records
+from .durable import write_synced
 from .errors import OpError
 from .manifest import DIR, FILE, Entry, ManifestError, check_entries, parse
 from .records import Record
@@ -152,10 +153,7 @@ def write_manifest(folder: str, about: Record, paths: Dict[str, str], files: Fil
     """files.json, then manifest.json; the record. paths: where each cache was. Raises OSError."""
     rows = {kind: [list(entry) for entry in entries] for kind, entries in files.items()}
     data = json.dumps(rows, separators=(",", ":")).encode("ascii")
-    with open(os.path.join(folder, FILES), "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_synced(os.path.join(folder, FILES), data)
     folders = {
         kind: {
             "path": path,
