@@ -137,6 +137,7 @@ STEP_SHAPES = (  # a word that is in it, its shape
         re.compile(r"['\"]current_steps['\"]: (?P<step>\d{1,15}), ['\"]total_steps['\"]: (?P<total>\d{1,15})"),
     ),
     ("\u2501", re.compile(rf"^\s{{0,8}}{_OF} \u2501")),  # keras 3
+    ("\u2501", re.compile(rf"[\u2501\u2578\u257a] {{1,3}}{_OF} {{1,3}}\d{{1,4}}:\d\d:\d\d ")),  # Lightning with rich
     (" [=", re.compile(rf"^\s{{0,8}}{_OF} \[=*>?\.*\]")),  # keras
 )
 LOST_COLOUR = re.compile(r"\[(?:0|1|[349]\d|10[0-7])(?:;\d{1,3})?m(?![\s\]])|\[39m|\[0m")

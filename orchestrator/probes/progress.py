@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.probes.measures import Measured, measured_in
+from orchestrator.probes.outer_bar import OuterBar
 from orchestrator.probes.printed import MAX_LINE_CHARS, Rate, Reading, read_line
 from orchestrator.probes.rows import Told
 from orchestrator.probes.spans import OWN_WORDS, Located, Span
@@ -65,9 +66,14 @@ class Progress:
 def progress_of(told: Sequence[Told]) -> Progress:
     steps: list[StepTold] = []
     places: dict[tuple[object, ...], int] = {}
+    bar = OuterBar()
     for each in told:
         reading = read_line(each.text)
         if reading is None:
+            if each.text.startswith("Traceback "):
+                bar.forget()  # what comes may be another run
+            continue
+        if reading.is_bar and reading.loss is None and bar.holds(reading.step, reading.total_steps):
             continue
         step = _told(each, reading)
         if step.is_bar and step.loss is None and steps and _is_bare_bar(steps[-1], step):

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from orchestrator.probes.outer_bar import OuterBar
 from orchestrator.probes.printed import Rate, Reading, read_line
 from orchestrator.probes.printed_words import COUNTED, ITERATIONS, TOKENS
 from orchestrator.probes.text import plain_lines
@@ -69,6 +70,7 @@ class ThroughputMeter:
         self._printed = Reading()
         self._printed_at_s: float | None = None
         self._bars = 0
+        self._bar = OuterBar()
         self._printed_steps = _Advance()
         self._status: TrainingStatus | None = None
         self._status_steps = _Advance()
@@ -106,6 +108,8 @@ class ThroughputMeter:
         return merge(self._status, log, self._status_steps.rates(now))
 
     def _take(self, reading: Reading, now: float) -> None:
+        if reading.is_bar and reading.loss is None and self._bar.holds(reading.step, reading.total_steps):
+            return
         self._printed_at_s = now
         known = self._printed
         step, total, rates, eta_s = reading.step, reading.total_steps, reading.rates, reading.eta_s
@@ -281,7 +285,21 @@ def _readings(text: str, *, first_is_cut: bool, lines: int = LINES_READ) -> list
     found = plain_lines(text)
     if first_is_cut:
         del found[:1]
-    return [reading for line in found[-lines - 1 :] if line and (reading := read_line(line)) is not None]
+    cut = max(0, len(found) - lines - 1)
+    readings = [reading for line in found[cut:] if line and (reading := read_line(line)) is not None]
+    return [*_outer_bar(found[:cut], readings), *readings]
+
+
+def _outer_bar(before: list[str], readings: list[Reading]) -> list[Reading]:
+    """Where all that came last is one bar: the longer one before it, within which it may be."""
+    totals = {reading.total_steps for reading in readings if reading.is_bar and reading.loss is None}
+    if len(totals) != 1 or None in totals or not all(reading.is_bar for reading in readings):
+        return []
+    same = f"/{readings[0].total_steps} ["
+    for line in reversed(before):
+        if "%|" in line and same not in line and (outer := read_line(line)) is not None and outer.is_bar:
+            return [outer]
+    return []
 
 
 def _eta_s(step: int | None, total: int | None, rates: tuple[Rate, ...]) -> float | None:

@@ -134,6 +134,28 @@ def test_a_bar_behind_a_line_of_metrics_changes_neither_the_unit_of_the_rate_nor
     assert look.fact.rate and look.fact.rate.counted == "it" and look.fact.eta_s == 8
 
 
+def evaluates(first: int, last: int) -> str:
+    return "".join(f"\n\r {n * 100 // 625}%|██  | {n}/625 [00:05<00:05, 21.9it/s]" for n in range(first, last))
+
+
+def test_a_bar_within_an_unfinished_longer_one_is_another() -> None:
+    look = Look()
+    look.says("\r 17%|█▋   | 499/3000 [05:54<29:33,  1.41it/s]\r 17%|█▋   | 500/3000 [05:55<29:32,  1.41it/s]\r")
+    look.says(evaluates(1, 400) + "\n", after_s=20)
+    assert look.fact.rate and look.fact.rate.per_s == 1.41
+    assert (look.fact.step, look.fact.total_steps) == (500, 3000)
+    look.says("\r100%|█████| 3000/3000 [35:34<00:00,  1.40it/s]" + evaluates(1, 9) + "\n", after_s=20)
+    assert (look.fact.step, look.fact.total_steps) == (8, 625), "the longer one is full: this is the next"
+
+
+def test_a_tail_that_is_one_bar_is_read_with_the_longer_one_before_it() -> None:
+    fact = read_tail(
+        b"\r 17%|##  | 500/3000 [05:55<29:32,  1.41it/s]" + evaluates(1, 400).encode() + b"\n", begins_whole=True
+    )
+    assert fact is not None and fact.rate is not None
+    assert (fact.step, fact.total_steps, fact.rate.per_s) == (500, 3000, 1.41)
+
+
 def test_the_long_rate_of_printed_ones_is_their_median() -> None:
     look = Look()
     for number, rate in enumerate((100, 5860, 5856, 5593, 5868)):
