@@ -7,6 +7,7 @@ part of it; every value says where it stands.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +35,8 @@ END_CHARS = 64 * 1024
 """Of a log's end so much is read whatever it says."""
 PANE_ROWS = 5000
 PIECE_BYTES = 1024 * 1024
+LAST_ROWS = 10
+_RAISED = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Exit))(?:: \S|$)")
 GENERAL = frozenset({"exception", "cuda_error", "nccl_error", "stack_dump"})
 """Kinds that a row may be taken for whose words were cut."""
 
@@ -149,8 +152,11 @@ def _of_rows(told: Sequence[Told], progress: Progress) -> LogReading:
     if len(tracebacks) > MAX_TRACEBACKS:
         tracebacks = (*tracebacks[: MAX_TRACEBACKS // 2], *tracebacks[-MAX_TRACEBACKS // 2 :])
     failures = find_failures(told, tracebacks, _last_progress(progress.steps))
+    failures = _without_the_end(failures, progress.steps)
     failures = tuple(sorted([*failures, *_of_progress(progress, failures)], key=lambda each: each.span.start))
     root = root_of(failures)
+    if root is None and (last := _raised_last(told, tracebacks, progress.steps)) is not None:
+        failures, root = (*failures, last), last
     return LogReading(
         failures=failures,
         cause=None if root is None else failures.index(root),
@@ -158,8 +164,41 @@ def _of_rows(told: Sequence[Told], progress: Progress) -> LogReading:
         steps=progress.steps[-MAX_STEPS:],
         rate=progress.rate,
         typical_rate=progress.typical_rate,
-        skipped_steps=sum(each.count for each in failures if each.kind == "skipped_steps"),
+        skipped_steps=sum(_told_count(each) for each in failures if each.kind == "skipped_steps"),
     )
+
+
+def _raised_last(
+    told: Sequence[Told], tracebacks: Sequence[Traceback], steps: Sequence[StepTold]
+) -> FailureFound | None:
+    """The last rows of a traceback whose begin was not copied: an exception by its name, and no step after it."""
+    said = [each for each in told[-LAST_ROWS:] if each.text.strip()]
+    for each in reversed(said):
+        found = _RAISED.match(each.text) if not each.origin.is_stamped else None
+        if found is None or each.text.startswith("KeyboardInterrupt"):
+            continue
+        span = each.row.span()
+        if any(step.span.start > span.start for step in steps) or any(_overlap(one.span, span) for one in tracebacks):
+            return None
+        values = {"exception_type": Value(found["type"], each.row.span(*found.span("type")))}
+        ranks = () if each.origin.rank is None else (each.origin.rank,)
+        return _noted("exception", each.text.strip(), span, values, ranks)
+    return None
+
+
+def _told_count(failure: FailureFound) -> int:
+    """A telling may be of several, and say so."""
+    told = [each.values for each in failure.tellings] or [failure.values]
+    counts = [values["count"].value if "count" in values else 1 for values in told]
+    return sum(count for count in counts if isinstance(count, int)) + failure.count - len(told)
+
+
+def _without_the_end(failures: Sequence[FailureFound], steps: Sequence[StepTold]) -> tuple[FailureFound, ...]:
+    """A training that came to its last step: of its ranks one ends first, and the others miss its store."""
+    last = next((step for step in reversed(steps) if step.step is not None), None)
+    if last is None or last.total_steps is None or last.step != last.total_steps:
+        return tuple(failures)
+    return tuple(each for each in failures if each.kind != "store_lost" or each.span.start < last.span.start)
 
 
 def _last_progress(steps: Sequence[StepTold]) -> int | None:

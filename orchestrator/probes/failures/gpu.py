@@ -38,7 +38,10 @@ SIGNATURES: tuple[Signature, ...] = (
         *_OOM_VALUES,
         following=6,
         others=rf"\bprocess (?P<pid>\d{{1,9}}) has (?P<size>{_SIZE}) memory in use",
-        unless=r"^\s*(?:raise|except|if|#|return)\b|except .{0,80}:$",
+        unless=r"^\s*(?:raise|except|if|#|return)\b|except .{0,80}:$"
+        r"|\b(?:no|never|avoid|prevent|without|in case of|if you (?:get|see|hit|run into|encounter)"
+        r"|(?:may|might|can|could|will) (?:cause|lead to|result in|run into)) (?:an? |the )?"
+        r"(?:cuda |gpu )?out of memory",
     ),
     signature(
         "cuda_oom",

@@ -37,6 +37,7 @@ WHOLE = frozenset(
         "errno",
         "limit",
         "count",
+        "iteration",
         "line_number",
         "version_major",
         "block_x",

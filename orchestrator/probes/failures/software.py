@@ -111,8 +111,10 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "skipped_steps",
-        "overflow|skipping step|found inf|gradient overflow",
-        r"OVERFLOW!.{0,60}skipping step|Gradient overflow\. +Skipping step",
+        "overflow|skipping step|found inf|gradient overflow|skipped iterations",
+        r"OVERFLOW!.{0,60}skipping step|Gradient overflow\. +Skipping step"
+        r"|\bnumber of skipped iterations: {1,8}(?P<count>[1-9]\d{0,8})\b",
+        r"\biteration {1,12}(?P<iteration>\d{1,12})/",
         r"Rank (?P<rank>\d{1,6}) skipping",
         r"attempted loss scale: (?P<attempted_scale>[\d.]{1,24}), reducing to (?P<scale>[\d.]{1,24}\d)",
         r"reducing loss scale to (?P<scale>[\d.e+]{1,24}\d)",
@@ -122,6 +124,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "nan",
         r"\bloss(?: is|:|=|'?: ?'?)? ?(?:is )?nan\b(?!['\"]?\w)|loss is (?:nan|inf)|(?:nan"
         r"|inf) loss (?:encountered|detected|at)|returned nan values|nan (?:encountered|detected) in (?:the )?loss"
-        r"|unexpected result (?:nan|-?inf)\b|found nan in [\w ]{0,30}(?:loss|grad)",
+        r"|unexpected result (?:nan|-?inf)\b|found nan in [\w ]{0,30}(?:loss|grad)"
+        r"|\bnumber of nan iterations: {1,8}(?P<count>[1-9]\d{0,8})\b|loss returned in `?\w{1,40}`? is (?:nan|-?inf)\b",
+        r"\biteration {1,12}(?P<iteration>\d{1,12})/",
     ),
 )
