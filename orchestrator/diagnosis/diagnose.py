@@ -40,6 +40,8 @@ LIFTED = (
     "warm-up-insufficient",
 )
 """Changes that are no trouble by themselves."""
+LIFTED_BY_A_RATE = ("gpu-neighbour",)
+"""What is there now may have slowed a run that is over down; it ended none."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,11 @@ def _lifted(found: Iterable[Finding]) -> Iterator[Finding]:
     """With what a run suffers from, a change is a cause."""
     listed = list(found)
     suffers = [one.severity for one in listed if one.id in SYMPTOMS and one.severity != INFO]
+    slowed = any(one.id in ("slow", "eager-fallback") and one.severity != INFO for one in listed)
     direct = any(one.id in SELF_EVIDENT and one.severity == CRITICAL for one in listed)
     for one in listed:
-        if one.id in LIFTED and suffers and not direct:
+        lifted = one.id in LIFTED or (slowed and one.id in LIFTED_BY_A_RATE)
+        if lifted and suffers and not direct:
             worse = CRITICAL if CRITICAL in (*suffers, one.severity) else WARNING
             yield replace(one, severity=worse)
         else:

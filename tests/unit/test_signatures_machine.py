@@ -54,6 +54,25 @@ def test_a_neighbour_counts_only_on_a_gpu_that_it_loads() -> None:
     assert healthy_and(processes=plan(spared=(monitor,))) == []
 
 
+def test_a_neighbour_is_a_cause_of_a_run_that_ended_slow_or_out_of_memory_and_of_no_other() -> None:
+    there = plan(spared=(NEIGHBOUR,))
+    ended = {"exit_code": 0, "started_at": 1.0, "ended_at": 2.0}
+    assert healthy_and(processes=there, run=facts(exit_record=ended, pace=metrics(20_700.0))) == []
+    assert healthy_and(processes=there, run=facts(exit_record=ended, pace=metrics(11_700.0)))[0] == "gpu-neighbour"
+    assert healthy_and(processes=there, run=facts(exit_record=FAILED, log="ValueError: no\n")) == ["run-dead"]
+    no_room = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    assert healthy_and(processes=there, run=facts(exit_record=FAILED, log=no_room))[0] == "gpu-neighbour"
+    bare = replace(NEIGHBOUR, reason="not started by a run of this target")
+    assert healthy_and(processes=plan(spared=(bare,))) == ["gpu-neighbour"], "a host that is the target"
+
+
+def test_the_load_of_now_is_no_cause_of_a_run_that_is_over() -> None:
+    loaded = Machine(load=40.0, cpus=2)
+    over = facts(exit_record={"exit_code": 0}, pace=metrics(11_700.0))
+    assert "processors" not in diagnosed(run=over, machine=loaded).findings[0].cause
+    assert "processors" in diagnosed(run=facts(pace=metrics(11_700.0)), machine=loaded).findings[0].cause
+
+
 def test_a_gpu_that_is_lost_comes_first_whatever_else_there_is() -> None:
     lost = (*gpus(7), replace(gpus()[7], error="GPU is lost (NVML code 15)"))
     xid = ("GPU 7 (00000000:5D:00.0): the host's kernel reported Xid 79 (GPU has fallen off the bus)",)

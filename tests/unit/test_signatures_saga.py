@@ -178,6 +178,16 @@ def test_more_data_alone_is_worth_a_word() -> None:
     assert ids(found) == [] and ids(found, info=True) == ["data-changed"]
 
 
+def test_data_of_which_a_quarter_or_more_is_gone_is_no_change_on_purpose() -> None:
+    half = {"files": 451, "bytes": 45_100_000_000, "sample": "e" * 64}
+    found = diagnosed(identity_of_run={"data": half})
+    assert ids(found) == ["data-changed"] and found.findings[0].severity == WARNING
+    assert ids(diagnosed(identity_of_run={"data": {**half, "bytes": 80_000_000_000}})) == []
+    assert ids(diagnosed(identity_of_run={"data": {"missing": True}})) == ["data-changed"]
+    smaller = {"data": half, "spec": {**IDENTITY["spec"], "data": "/data/a-tenth"}}
+    assert ids(diagnosed(identity_of_run=smaller)) == [], "another path is meant to be another"
+
+
 def test_another_shape_is_no_slow_run() -> None:
     settings = {"spec": {**IDENTITY["spec"], "settings": {"steps": 3000, "train.batch": 2}}}
     found = diagnosed(run=facts(pace=metrics(14_000.0)), identity_of_run=settings)

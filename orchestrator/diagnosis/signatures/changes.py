@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from orchestrator.diagnosis.case import Case, differences
@@ -12,6 +13,8 @@ from orchestrator.probes.text import one_line
 
 FALLEN = 0.5
 """Of the last good rate, on the same devices and model: a setting rarely halves it on purpose."""
+SHRUNK = 0.75
+"""Of the bytes: data that is cleaned loses less, data that is lost by files or halves more."""
 OF_THE_RUN = ("settings", "spec", "variables", "secrets", "limits", "container", "machine", "gpus", "model")
 
 
@@ -86,12 +89,26 @@ def settings_changed(case: Case) -> Iterator[Finding]:
 def data_changed(case: Case) -> Iterator[Finding]:
     changed = differences(case.comparison, "data")
     if changed:
+        elsewhere = any(one.name == "data path" for one in case.comparison.differences) if case.comparison else False
+        shrunk = not elsewhere and any(_is_shrunk(one) for one in changed)
         yield Finding(
             "data-changed",
-            INFO,
-            f"the data is another than at {good_text(case)}",
+            WARNING if shrunk else INFO,
+            f"the data is {'much less' if shrunk else 'another'} than at {good_text(case)}",
             (*differences_text(changed), *rate_line(case)),
-            "samples were added or made anew: steps per epoch, lengths and what has to be read change with them",
-            "compare rates and losses with that in mind; other lengths compile other shapes",
+            "files were lost, or a copy of them did not end"
+            if shrunk
+            else "samples were added or made anew: steps per epoch, lengths and what has to be read change with them",
+            "see which files are there; if it is meant to be so, mark the run good: the next are compared with it"
+            if shrunk
+            else "compare rates and losses with that in mind; other lengths compile other shapes",
             case.orch("diff"),
         )
+
+
+def _is_shrunk(one: Difference) -> bool:
+    """In the same place; data of another path is another on purpose."""
+    if one.b == "not there":
+        return True
+    then, now = (re.search(r"(\d+) bytes", text or "") for text in (one.a, one.b))
+    return bool(then and now and int(now[1]) < SHRUNK * int(then[1]))

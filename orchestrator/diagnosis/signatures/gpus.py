@@ -66,16 +66,21 @@ def neighbour(case: Case) -> Iterator[Finding]:
         one
         for one in plan.spared
         if set(one.devices) & seen
-        and (("'s" in one.reason and "container" in one.reason) or "host's own" in one.reason)
+        and (
+            ("'s" in one.reason and "container" in one.reason)
+            or "host's own" in one.reason
+            or one.reason.startswith("not started by a run")  # of a host that is itself the target
+        )
     ]
     others = [one for one in others if not any(word in one.command for word in ("nvidia-smi", "nv-hostengine", "dcgm"))]
     shared = {name for one in others for name in one.devices if name in seen}
     heavy = [gpu for gpu in case.gpus if f"nvidia{gpu.index}" in shared and (gpu.memory_used_mib or 0) > SHARED_MIB]
     if not others or not heavy:
         return
+    no_room = next(failures(case, "cuda_oom"), None) is not None
     yield Finding(
         "gpu-neighbour",
-        WARNING if case.live else INFO,
+        WARNING if case.live or no_room else INFO,
         f"GPU {', '.join(str(gpu.index) for gpu in heavy)}: processes that are not this target's use "
         + ("it, too" if len(heavy) == 1 else "them, too"),
         (*(_process_line(one) for one in others[:SHOWN]), *_memory_lines(case)),
