@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,6 +23,11 @@ def seconds(text: str) -> float:
     if not 0 <= value < float("inf"):  # NaN is refused too
         raise ValueError(text)
     return value
+
+
+def gigabytes(text: str) -> float:
+    """argparse names this function where the value is wrong. Raises ValueError."""
+    return seconds(text)
 
 
 def count(text: str) -> int:
@@ -59,3 +65,13 @@ def target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-t", "--target", metavar="TARGET", help="target name or container id; not needed when there is only one"
     )
+
+
+def verbs_of(command: Parser, dest: str, common: Parser) -> Callable[[str, str], Parser]:
+    """What adds one verb of a command that has several: its name, and what it does."""
+    verbs = command.add_subparsers(dest=dest, required=True, metavar="VERB")
+
+    def verb(name: str, summary: str) -> Parser:
+        return verbs.add_parser(name, help=summary, description=summary, parents=[common])
+
+    return verb

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 from orchestrator import __version__
+from orchestrator.cli.cache_parser import add_cache
+from orchestrator.cli.env_parser import add_env
 from orchestrator.cli.parser_words import Parser, as_json, count, seconds, seeding, selectors, target
 from orchestrator.cli.publish_parser import add_publish
 from orchestrator.cli.schedule_parser import add_schedule
@@ -67,7 +69,60 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     selectors(rollback)
     rollback.add_argument("--to", metavar="RELEASE", help="release hash, or its beginning")
 
-    launch = command("launch", "start a training run that outlives this connection")
+    _add_launch(command("launch", "start a training run that outlives this connection"))
+    _add_warmup(
+        command("warmup", "compile what a run will ask for, and prove it in a fresh process; exit code 14: not so")
+    )
+
+    status = command("status", "what runs, how it goes, how the last run ended")
+    selectors(status)
+    as_json(status)
+    status.add_argument("--watch", action="store_true", help="go on until Ctrl-C, also when the link comes and goes")
+
+    _add_logs(command("logs", "show a run's log"))
+    _add_runs(command("runs", "which runs there were, a line each; or one run's whole record"))
+    _add_adopt(command("adopt", "make a record for a training in a tmux session that orch did not start"))
+    _add_read(command("read", "read one captured output as status would: its values, and where each stands"))
+    _add_diff(command("diff", "what differs between two runs, the likeliest cause first; exit code 1: something does"))
+    _add_doctor(command("doctor", "why is it slow or dead: findings, the cause first; exit code 1: one is above info"))
+
+    fingerprint = command("fingerprint", "everything that a run would start from now; nothing is started")
+    selectors(fingerprint)
+    fingerprint.add_argument("--json", action="store_true", help="canonical: the same for the same, byte for byte")
+
+    attach = command("attach", "attach to the run's tmux session (detach: Ctrl-b d)")
+    target(attach)
+
+    stop = command("stop", "ask the run for a checkpoint and stop it")
+    selectors(stop)
+    stop.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long it may take to stop")
+    stop.add_argument("--kill", action="store_true", help="end it by force when the time is over")
+
+    _add_reset(command("reset", "free the GPUs, set the compile cache aside; shows its plan and asks first"))
+
+    pull = command("pull", "fetch a run's records, log and checkpoints")
+    pull.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the last one)")
+    pull.add_argument("--to", metavar="FOLDER", help="where to put it (default: runs/<run id>)")
+    target(pull)
+
+    add_publish(command("publish", "make a run's drafter the current one of a folder, a target or an object store"))
+
+    execute = command("exec", "run one command on the target")
+    target(execute)
+    execute.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end it after this")
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- argv", help="the command, after --")
+
+    shell = command("shell", "open a shell on the target")
+    target(shell)
+
+    add_cache(command("cache", "the compile cache: what is in it, and the snapshots that are kept of it"), common)
+    _add_play(command("play", "play a playbook: a list of steps, recorded; goes on where it was cut off"))
+    add_schedule(command("schedule", "play a playbook at a time of day: a systemd timer, or a line for cron"))
+    add_env(command("env", "the target's Python environments: make, check, choose"), common)
+    _add_lab(command("lab", "a host and a container to try things on, on this machine"))
+
+
+def _add_launch(launch: Parser) -> None:
     selectors(launch)
     launch.add_argument(
         "--wait",
@@ -93,7 +148,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     launch.add_argument("--warm", action="store_true", help="first `orch warmup`; only when that is done, launch")
     launch.add_argument("--attach", action="store_true", help="attach to the session once started")
 
-    warmup = command("warmup", "compile what a run will ask for, and prove it in a fresh process; exit code 14: not so")
+
+def _add_warmup(warmup: Parser) -> None:
     selectors(warmup)
     warmup.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as for the launch to come"
@@ -102,12 +158,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     seeding(warmup)
     as_json(warmup)
 
-    status = command("status", "what runs, how it goes, how the last run ended")
-    selectors(status)
-    as_json(status)
-    status.add_argument("--watch", action="store_true", help="go on until Ctrl-C, also when the link comes and goes")
 
-    logs = command("logs", "show a run's log")
+def _add_logs(logs: Parser) -> None:
     logs.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the live or last one)")
     what = logs.add_mutually_exclusive_group()
     what.add_argument("-f", "--follow", action="store_true", help="go on as it grows, until the run ends")
@@ -117,7 +169,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     logs.add_argument("-n", "--lines", type=count, metavar="N", help="only the last N lines")
     target(logs)
 
-    runs = command("runs", "which runs there were, a line each; or one run's whole record")
+
+def _add_runs(runs: Parser) -> None:
     runs.add_argument(
         "words",
         nargs="*",
@@ -136,19 +189,22 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     runs.add_argument("--gone", action="store_true", help="those that only the index knows: no longer on the target")
     as_json(runs)
 
-    adopt = command("adopt", "make a record for a training in a tmux session that orch did not start")
+
+def _add_adopt(adopt: Parser) -> None:
     adopt.add_argument("session", nargs="?", metavar="SESSION", help="its name (default: the payload's `session:`)")
     adopt.add_argument("--socket", metavar="PATH", help="of the tmux server on the target (default: tmux's own)")
     target(adopt)
     as_json(adopt)
 
-    read = command("read", "read one captured output as status would: its values, and where each stands")
+
+def _add_read(read: Parser) -> None:
     read.add_argument("kind", metavar="KIND", help=f"whose output it is: {', '.join(READ_KINDS)}")
     read.add_argument("file", nargs="?", metavar="FILE", default="-", help="the file; without it, or `-`: stdin")
     read.add_argument("--fields", metavar="A,B,...", help="the columns that were asked for, where no header names them")
     as_json(read)
 
-    diff = command("diff", "what differs between two runs, the likeliest cause first; exit code 1: something does")
+
+def _add_diff(diff: Parser) -> None:
     diff.add_argument(
         "sides",
         nargs="*",
@@ -158,7 +214,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     target(diff)
     as_json(diff)
 
-    doctor = command("doctor", "why is it slow or dead: findings, the cause first; exit code 1: one is above info")
+
+def _add_doctor(doctor: Parser) -> None:
     doctor.add_argument(
         "run",
         nargs="?",
@@ -169,19 +226,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     target(doctor)
     as_json(doctor)
 
-    fingerprint = command("fingerprint", "everything that a run would start from now; nothing is started")
-    selectors(fingerprint)
-    fingerprint.add_argument("--json", action="store_true", help="canonical: the same for the same, byte for byte")
 
-    attach = command("attach", "attach to the run's tmux session (detach: Ctrl-b d)")
-    target(attach)
-
-    stop = command("stop", "ask the run for a checkpoint and stop it")
-    selectors(stop)
-    stop.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long it may take to stop")
-    stop.add_argument("--kill", action="store_true", help="end it by force when the time is over")
-
-    reset = command("reset", "free the GPUs, set the compile cache aside; shows its plan and asks first")
+def _add_reset(reset: Parser) -> None:
     selectors(reset)
     reset.add_argument(
         "--kill-gpus",
@@ -197,24 +243,8 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     reset.add_argument("--yes", action="store_true", help="do not ask")
     as_json(reset)
 
-    pull = command("pull", "fetch a run's records, log and checkpoints")
-    pull.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the last one)")
-    pull.add_argument("--to", metavar="FOLDER", help="where to put it (default: runs/<run id>)")
-    target(pull)
 
-    add_publish(command("publish", "make a run's drafter the current one of a folder, a target or an object store"))
-
-    execute = command("exec", "run one command on the target")
-    target(execute)
-    execute.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end it after this")
-    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- argv", help="the command, after --")
-
-    shell = command("shell", "open a shell on the target")
-    target(shell)
-
-    _add_cache(command("cache", "the compile cache: what is in it, and the snapshots that are kept of it"), common)
-
-    play = command("play", "play a playbook: a list of steps, recorded; goes on where it was cut off")
+def _add_play(play: Parser) -> None:
     play.add_argument("file", nargs="?", metavar="FILE", help="the playbook, a YAML file: docs/playbooks.md")
     play.add_argument("--dry-run", action="store_true", help="say what each step would do; ask nobody, change nothing")
     begins = play.add_mutually_exclusive_group()
@@ -233,104 +263,6 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     )
     play.add_argument("--schema", action="store_true", help="print the JSON Schema of playbooks, for editors")
     as_json(play)
-
-    add_schedule(command("schedule", "play a playbook at a time of day: a systemd timer, or a line for cron"))
-
-    _add_env(command("env", "the target's Python environments: make, check, choose"), common)
-
-    _add_lab(command("lab", "a host and a container to try things on, on this machine"))
-
-
-def _add_cache(cache: argparse.ArgumentParser, common: Parser) -> None:
-    verbs = cache.add_subparsers(dest="cache_verb", required=True, metavar="VERB")
-
-    def verb(name: str, summary: str) -> Parser:
-        added = verbs.add_parser(name, help=summary, description=summary, parents=[common])
-        assert isinstance(added, Parser)
-        return added
-
-    show = verb("show", "size, kinds, devices, age, users; beside its snapshot and the last good run")
-    listing = verb("list", "the snapshots: size, when, of which runs, complete or not")
-    for read in (show, listing):
-        selectors(read)
-    save = verb("save", "keep a copy of the live cache under a name; refused while a run is live")
-    save.add_argument("name", metavar="NAME", help="letters, digits, dots, dashes, underscores")
-    verify = verb("verify", "read every file of the snapshots and compare; exit code 14: one is damaged")
-    verify.add_argument("names", nargs="*", metavar="NAME", help="or its beginning (default: all)")
-    seed = verb("seed", "make the live cache from a snapshot; refused where its entries cannot be found again")
-    seed.add_argument("name", metavar="NAME|last-good", help="or the beginning of a name")
-    seed.add_argument("--replace", action="store_true", help="keep what is there as a snapshot first")
-    seed.add_argument(
-        "--force", action="store_true", help="also where no look-up can hit: torch, triton, CUDA, Python or GPUs differ"
-    )
-    clear = verb("clear", "set the live cache aside as a snapshot; refused while a run is live")
-    drop = verb("drop", "remove a snapshot, or the oldest ones")
-    drop.add_argument("name", nargs="?", metavar="NAME")
-    drop.add_argument("--keep", type=count, metavar="N", help="remove all but the newest N")
-    drop.add_argument("--max-gb", type=seconds, metavar="GB", help="keep only the newest that fit into this together")
-    drop.add_argument("--dry-run", action="store_true", help="with --keep or --max-gb: say which; change nothing")
-    drop.add_argument("--force", action="store_true", help="also the one that goes with the last good run")
-    fetch = verb("pull", "copy a snapshot to this machine; only what is missing here travels")
-    push = verb("push", "copy a snapshot from this machine, or another target, to the target")
-    for move in (fetch, push):
-        move.add_argument("name", metavar="NAME|last-good", help="or the beginning of a name")
-        move.add_argument("--as", dest="new_name", metavar="NAME", help="keep it under another name there")
-    store = "below FOLDER/orch/caches/snapshots (default: in ~/.local/share)"
-    fetch.add_argument("--to", metavar="FOLDER", help=f"keep it {store}")
-    push.add_argument("--from", dest="source", metavar="TARGET|FOLDER", help=f"another target, or {store}")
-    for local in (listing, verify, drop):
-        local.add_argument(
-            "--here", nargs="?", const="", metavar="FOLDER", help=f"the snapshots of this machine, {store}"
-        )
-    for one in (save, verify, seed, clear, drop, fetch, push):
-        target(one)
-    for any_verb in (show, listing, save, verify, seed, clear, drop, fetch, push):
-        as_json(any_verb)
-
-
-def _add_env(env: argparse.ArgumentParser, common: Parser) -> None:
-    verbs = env.add_subparsers(dest="env_verb", required=True, metavar="VERB")
-
-    def verb(name: str, summary: str) -> Parser:
-        added = verbs.add_parser(name, help=summary, description=summary, parents=[common])
-        assert isinstance(added, Parser)
-        return added
-
-    sync = verb("sync", "build what the inventory's locks say, and make it current")
-    selectors(sync)
-    sync.add_argument(
-        "--purpose", action="append", default=[], metavar="NAME", help="only this environment, repeatable"
-    )
-    sync.add_argument("--wheels", metavar="FOLDER", help="take the wheels from here; fetch nothing")
-    sync.add_argument(
-        "--index", action="append", default=[], metavar="URL", help="in place of the inventory's indexes, repeatable"
-    )
-    sync.add_argument("--rebuild", action="store_true", help="build it once more beside the one that is there")
-    sync.add_argument("--no-switch", action="store_true", help="only build; what is current stays so")
-    sync.add_argument("--dry-run", action="store_true", help="say what would be built and sent; change nothing")
-    listing = verb("list", "which environments there are, and which are current")
-    selectors(listing)
-    as_json(listing)
-    check = verb("check", "compare the environment that the command runs in with its lock or its baseline")
-    selectors(check)
-    check.add_argument("--purpose", metavar="NAME", help="another one of those that orch made")
-    check.add_argument("--python", metavar="PATH", help="another one: its interpreter on the target")
-    check.add_argument("--quick", action="store_true", help="hash only the files that were written since")
-    check.add_argument("--deadline", type=seconds, default=120.0, metavar="SECONDS", help="of hashing (default: 120)")
-    as_json(check)
-    baseline = verb("baseline", "record what an environment that orch did not make holds, to compare with later")
-    baseline.add_argument("--python", metavar="PATH", help="its interpreter, in place of the payload's `python:`")
-    target(baseline)
-    use = verb("use", "make another environment current, for the next launch")
-    use.add_argument("environment", metavar="ENVIRONMENT", help="its name, or the beginning")
-    rollback = verb("rollback", "make the environment before current again")
-    for switch in (use, rollback):
-        switch.add_argument("--purpose", metavar="NAME", help="of which purpose, where there are several")
-        target(switch)
-    remove = verb("remove", "remove environments that are neither current nor in use by a run")
-    remove.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help="their names, or the beginnings")
-    remove.add_argument("--unused", action="store_true", help="all but the current ones and those before them")
-    target(remove)
 
 
 def _add_lab(lab: argparse.ArgumentParser) -> None:
