@@ -106,7 +106,11 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         "storage_failed",
         r"(?:volume|dataset|cannot open) '[^'\n]{0,200}(?:subvol|vm)-(?P<container>\d+)-disk-\d+[^'\n]{0,40}'"
         r"[^\n]{0,40}does not exist"
-        r"|storage '[^'\n]{1,80}' (?:does not exist|is not (?:online|available|active)[^\n]{0,80})",
+        r"|storage '[^'\n]{1,80}' (?:does not exist|is not (?:online|available|active)[^\n]{0,80})"
+        r"|cannot open directory /[^\n]{0,200}(?:subvol|vm)-(?P<container2>\d+)-disk-\d+[^\n]{0,40}: No such file"
+        r"|Failed to find logical volume \"[^\"\n]{0,200}(?:subvol|vm)-(?P<container3>\d+)-disk-\d+"
+        r"|lvcreate '[^'\n]{0,200}(?:subvol|vm)-(?P<container4>\d+)-disk-\d+[^'\n]{0,40}' error: [^\n]{1,200}"
+        r"|free space in thin pool [^\n]{1,120} reached threshold",
     ),
     ("command_not_started", r"lxc-attach: Failed to exec"),
     ("command_not_started", r"/usr/bin/env: |env: .{0,20}/bin/sh"),

@@ -17,7 +17,7 @@ _PINNED = re.compile(
 _DIRECT = re.compile(rf"(?P<name>{NAME})\s?(?:\[[^\]]*\])?\s?@\s?(?P<url>[a-z+]+:/\S+|/\S+)(?:\s.*)?")
 _EDITABLE = re.compile(r"(?:-e|--editable)[ =](?P<what>\S.*)")
 _EDITABLE_COMMENT = re.compile(rf"#+ .*\beditable\b.*\((?P<name>{NAME})===?(?P<version>[^\s)]+)\).*", re.IGNORECASE)
-_EXPORTED = re.compile(rf"(?P<name>{NAME})=(?P<version>{VERSION})=(?P<build>[A-Za-z0-9_.]+)")
+_EXPORTED = re.compile(rf"(?P<name>{NAME})=(?P<version>{VERSION})(?:=(?P<build>[A-Za-z0-9_.]+))?")
 _UV_CHANGE = re.compile(rf"(?P<sign>[+~-]) (?P<name>{NAME})==(?P<version>\S+)(?: \(from (?P<url>\S+)\))?")
 _LEGACY = re.compile(
     rf"(?P<name>{NAME}) \((?P<version>{VERSION})(?:, (?P<location>[^)]+))?\)(?: - Latest: \S+ \[\w+\])?"
@@ -118,7 +118,11 @@ def _change(row: Row, before: Row | None, reading: PipReading) -> bool:
 
 def _exported(row: Row, before: Row | None, reading: PipReading) -> bool:
     match = _EXPORTED.fullmatch(row.text)
-    if match:
+    if match and not match["build"]:  # `conda env export --no-builds`; elsewhere it is a variable's assignment
+        if before is None or not (_EXPORTED.fullmatch(before.text) or before.text == "dependencies:"):
+            return False
+        _add(reading, row, PipPackage(match["name"], match["version"], source="conda"))
+    elif match:
         source = "pypi" if match["build"].startswith("pypi") else "conda"
         _add(reading, row, PipPackage(match["name"], match["version"], source=source, build=match["build"]))
     return bool(match)

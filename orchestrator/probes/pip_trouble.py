@@ -82,6 +82,7 @@ _NOTICE = re.compile(
     r"|ERROR: ResolutionImpossible.*",
     re.IGNORECASE,
 )
+_NO_PIP = re.compile(r"(?P<python>\S*python[\d.]*): No module named pip")
 _FINE = re.compile(r"No broken requirements found\.?|All installed packages are compatible\.?")
 
 _SIMPLE: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
@@ -270,6 +271,10 @@ def _simple(row: Row, reading: PipReading) -> bool:
 
 
 def _unknown(row: Row, reading: PipReading) -> bool:
+    if match := _NO_PIP.fullmatch(row.text):
+        way_out = f"ask another way: uv pip list --python {match['python']}; or put it there: python -m ensurepip"
+        _trouble(reading, row, "no_pip", f"{match['python']} has no pip", None, way_out=way_out)
+        return True
     if re.match(r"(?:ERROR|error): *\S", row.text):
         _trouble(reading, row, "error", row.text.partition(":")[2].strip(), None)
         return True
