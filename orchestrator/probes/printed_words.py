@@ -24,6 +24,8 @@ NAMED_RATES: tuple[tuple[str, str, bool], ...] = (  # names, what is counted, of
     (r"tps", TOKENS, False),
     (r"tgs", TOKENS, True),
     (r"(?:train_|interval_)?(?:samples|examples|sequences)_per_s(?:ec(?:ond)?)?", SAMPLES, False),
+    (r"throughput/device/samples_per_sec", SAMPLES, True),  # Composer
+    (r"throughput/samples_per_sec", SAMPLES, False),
     (r"currsamplespersec", SAMPLES, False),
     (r"runningavgsamplespersec", SAMPLES, False),
     (r"wps(?==)", TOKENS, False),  # fairseq: words, updates

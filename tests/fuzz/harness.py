@@ -130,6 +130,7 @@ def says(value: Any, text: str) -> bool:
     a list) has no words of its own and is only placed."""
     if value is None or isinstance(value, bool | tuple | list | dict):
         return True
+    text = text.replace("\n> ", "\n")  # quoted, and wrapped before or after that
     if str(value) in ("inf", "-inf") and math.inf in _numbers(text):
         return True  # `1e999`
     if isinstance(value, int | float) and math.isfinite(value):

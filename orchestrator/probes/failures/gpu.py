@@ -34,6 +34,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"(?:cuda|hip|xpu|mps backend|npu) out of memory"
         r"|OutOfMemoryError: (?!.{0,40}host)(?:cuda|hip|xpu|allocation on device)"
         r"|cuda error: out of memory|cuda runtime error \(2\)|cuda_error_out_of_memory"
+        r"|Cuda failure (?:2 )?'out of memory'"
         r"|cudaErrorMemoryAllocation|CUDA driver error: out of memory|RESOURCE_EXHAUSTED: Out of memory",
         *_OOM_VALUES,
         following=6,

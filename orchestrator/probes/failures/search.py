@@ -88,6 +88,7 @@ def root_of(found: Sequence[FailureFound]) -> FailureFound | None:
         "exception": 0.25,
         "killed": 0.25,
         "compile_failed": 0.2,
+        "nccl_error": 0.2,
     }
 
     def rank(each: FailureFound) -> tuple[float, int]:

@@ -41,7 +41,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "host_oom_kill",
         "oomkilled|: out of memory|killed process|kill process|oom-kill:|oom_kill|oom-killer|oom "
         "killer|oom-kill event|out-of-memory "
-        "handler|systemd-oomd",
+        "handler|systemd-oomd|memory pressure (oom)|node running low on memory",
         r"(?:out of memory: |killed as a result "
         r"|memory cgroup out of memory: )?kill(?:ed)? process (?P<pid>\d{1,9}),? "
         r"\(?(?P<process>[^),\n]{1,64})\)?"
@@ -49,7 +49,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|(?P<process2>[^\s:\]]{1,64}) invoked oom-killer|detected (?P<count>\d{1,6}) oom[-_]kill event"
         r"|killed by the (?:cgroup )?(?:out-of-memory handler|OOM killer)"
         r"|systemd-oomd(?:\[\d{1,9}\]:)? killed|OOMKilled"
-        r"|srun: error: .{1,120}: Out Of Memory\b",
+        r"|srun: error: .{1,120}: Out Of Memory\b"
+        r"|killed due to (?:memory pressure \(OOM\)|the node running low on memory)",
         rf"total-vm: ?(?P<total_vm_kb>{_KB})kB",
         rf"anon-rss: ?(?P<anon_rss_kb>{_KB})kB",
         rf"file-rss: ?(?P<file_rss_kb>{_KB})kB",
