@@ -224,7 +224,8 @@ def _of_progress(progress: Progress, failures: Sequence[FailureFound]) -> list[F
             return [_noted("divergence", progress.line_of(step), step.span, values, step.ranks)]
     for step in progress.steps:
         norm = step.measured.get("grad_norm")
-        if step.loss == 0.0 and norm is not None and math.isnan(norm.value) and "loss" in step.spans:
+        told_nan = norm is not None and norm.value is not None and math.isnan(norm.value)
+        if step.loss == 0.0 and norm is not None and told_nan and "loss" in step.spans:
             # transformers prints a NaN loss as 0 (`logging_nan_inf_filter`)
             values = {"loss": Value(0.0, step.spans["loss"]), "grad_norm": Value("nan", norm.spans["value"])}
             return [_noted("divergence", progress.line_of(step), step.span, values, step.ranks)]
