@@ -15,7 +15,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from orchestrator.agent.tree_progress import ProgressCounter
 from orchestrator.errors import NotAsWantedError, OrchError, OutcomeUnknownError, TransferError, UsageError
 from orchestrator.ledger.publications import Shelved, going, shelved
 from orchestrator.operations.object_store_errors import is_missing, told
-from orchestrator.operations.where import Where
+from orchestrator.operations.where import Where, published_meanwhile
 
 CONNECT_LIMIT_S = 10.0
 READ_LIMIT_S = 30.0
@@ -37,6 +37,8 @@ ORPHAN_AGE_S = 2 * 86400.0
 """Files without a record that are older belong to no upload that is under way."""
 SCHEMA = "orch.publication/1"
 CURRENT = "current.json"
+UNREADABLE = "unreadable"
+"""In place of a tree hash."""
 
 Answer = TypeVar("Answer")
 
@@ -61,8 +63,8 @@ class ObjectStore:
     ) -> int:
         return await self._do(self._put, folder, source, provenance, on_progress)
 
-    async def switch(self, tree_hash: str) -> str | None:
-        return await self._do(self._switch, tree_hash)
+    async def switch(self, tree_hash: str, expected: Sequence[str | None] | None = None) -> str | None:
+        return await self._do(self._switch, tree_hash, expected)
 
     async def prune(self, keep: int) -> tuple[str, ...]:
         return await self._do(self._prune, keep)
@@ -116,7 +118,20 @@ class ObjectStore:
         return shelved(self._where.text, records, current=pointer.get("tree_hash"), previous=pointer.get("previous"))
 
     def _current(self) -> Mapping[str, object]:
-        return self._json(CURRENT) or {}
+        """What is there and cannot be read is not taken for an empty place: nobody knows what servers load from it."""
+        record = self._json(CURRENT)
+        if isinstance(record, dict) and isinstance(record.get("tree_hash"), str):
+            return record
+        return {"tree_hash": UNREADABLE} if record is not None or self._exists(CURRENT) else {}
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._client.head_object(**self._at(name))
+        except Exception as error:
+            if is_missing(error):
+                return False
+            raise
+        return True
 
     def _json(self, name: str) -> dict[str, Any] | None:
         """None: it is not there, or no record."""
@@ -192,7 +207,7 @@ class ObjectStore:
 
     # Making it current.
 
-    def _switch(self, tree_hash: str) -> str | None:
+    def _switch(self, tree_hash: str, expected: Sequence[str | None] | None) -> str | None:
         record = self._json(f"{tree_hash}.json")
         if record is None:
             raise TransferError(f"{self._where.text}: there is no whole publication {tree_hash}")
@@ -201,6 +216,8 @@ class ObjectStore:
         ]
         pointer = self._current()
         before = pointer.get("tree_hash")
+        if expected is not None and before not in expected:
+            raise published_meanwhile(self._where, str(before) if before else None)
         if wrong:
             if tree_hash not in (before, pointer.get("previous")):
                 for name in (f"{tree_hash}.json", *(f"{tree_hash}/{path}" for path in wrong)):
@@ -213,7 +230,13 @@ class ObjectStore:
         if before != tree_hash:
             said = record.get("provenance") or {}
             about = {name: said.get(name) for name in ("kind", "run_id", "step")}
-            fresh = {"schema": SCHEMA, "tree_hash": tree_hash, "previous": before, "switched_at": time.time(), **about}
+            fresh = {
+                "schema": SCHEMA,
+                "tree_hash": tree_hash,
+                "previous": None if before == UNREADABLE else before,
+                "switched_at": time.time(),
+                **about,
+            }
             self._write_current(fresh)
         return before if isinstance(before, str) else None
 

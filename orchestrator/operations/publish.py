@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from orchestrator.inventory.model import Target
 from orchestrator.ledger.publications import KEEP, Shelved, choose_publication
 from orchestrator.operations.session import agent_session, who_asks
 from orchestrator.operations.shelf import Shelf, open_shelf
-from orchestrator.operations.where import Where
+from orchestrator.operations.where import Where, published_meanwhile
 from orchestrator.reports.publish import PublishReport, SwitchReport
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
@@ -53,13 +53,16 @@ async def publish(
     where: Where,
     *,
     keep: int = KEEP,
+    only_instead_of: Sequence[str | None] | None = None,
     on_progress: OnProgress | None = None,
     trace: Trace | None = None,
 ) -> PublishReport:
     """wanted: RUN (its export), RUN:STEP (a checkpoint) or None (the last run's export); `last` is the last run.
+    only_instead_of: tree hashes that it may replace (None: where nothing is published); without, any.
 
     Raises UsageError, PreflightError (what is there is not whole), BusyError, TransferError, AuthError,
-    UnreachableError; in each case the published one stays. NotAsWantedError: what arrived is not what was sent.
+    UnreachableError; in each case the published one stays. NotAsWantedError: what arrived is not what was sent, or
+    another one was published meanwhile.
     """
     if keep < 1:
         raise UsageError("--keep takes 1 or more: the current one always stays", way_out="--keep 5")
@@ -67,10 +70,13 @@ async def publish(
         async with agent_session(target, trace) as session, open_shelf(where, trace) as shelf:
             before = await shelf.look()  # a store that cannot be reached is told before anything travels
             found = await _find(session, target, wanted)
+            expected = None if only_instead_of is None else (*only_instead_of, found.tree_hash)
+            if expected is not None and before.current not in expected:
+                raise published_meanwhile(where, before.current)
             sent = 0
             if before.find(found.tree_hash) is None:
                 sent = await _bring(session, shelf, found, staging, on_progress)
-            await shelf.switch(found.tree_hash)
+            await shelf.switch(found.tree_hash, expected)
             removed, note = await _prune(shelf, keep)
         shutil.rmtree(staging, ignore_errors=True)
     return PublishReport(

@@ -7,7 +7,7 @@ every moment.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from orchestrator.agent.tree_push import LOCK_WAIT_S, transfer_error
 from orchestrator.errors import NotAsWantedError, PreflightError
 from orchestrator.ledger.publications import Shelved, shelved
 from orchestrator.operations.session import agent_session
-from orchestrator.operations.where import Where
+from orchestrator.operations.where import JUDGE_AGAIN, Where
 from orchestrator.transport.tracing import Trace
 
 VERIFY_LIMIT_S = 3600.0
@@ -33,8 +33,8 @@ class Shelf(Protocol):
     ) -> int:
         """Bytes that travelled. A whole publication is there afterwards, not yet current."""
 
-    async def switch(self, tree_hash: str) -> str | None:
-        """Reads every byte again, then switches. Answers what was current before."""
+    async def switch(self, tree_hash: str, expected: Sequence[str | None] | None = None) -> str | None:
+        """Reads every byte again, then switches. Answers what was current before. expected: what that may be."""
 
     async def prune(self, keep: int) -> tuple[str, ...]:
         """Tree hashes that were removed."""
@@ -80,8 +80,8 @@ class FolderShelf:
         )
         return pushed.bytes_sent
 
-    async def switch(self, tree_hash: str) -> str | None:
-        told = await self._ask("publication_switch", tree_hash=tree_hash, lock_wait_s=LOCK_WAIT_S)
+    async def switch(self, tree_hash: str, expected: Sequence[str | None] | None = None) -> str | None:
+        told = await self._ask("publication_switch", tree_hash=tree_hash, expected=expected, lock_wait_s=LOCK_WAIT_S)
         before: str | None = told["before"]
         return before
 
@@ -105,6 +105,8 @@ def _refusal(where: Where, error: AgentOpError) -> Exception:
             evidence=error.evidence,
             way_out="move that folder aside, then orch publish again",
         )
+    if error.kind == "changed":
+        return NotAsWantedError(text, evidence=error.evidence, way_out=JUDGE_AGAIN)
     if error.kind == "conflict":
         return PreflightError(text, evidence=error.evidence, way_out="publish into a folder that is orch's own")
     return transfer_error(where.text, error)

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import NotAsWantedError, UsageError
 from orchestrator.inventory.model import Inventory, Target
 
 STORE_SCHEME = "s3://"
+JUDGE_AGAIN = "orch publish --to WHERE --list\norch play FILE --from gate     judges against the new one"
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,11 @@ def parse_where(text: str, inventory: Inventory, *, profile: str | None = None) 
     if here == "/" or not text:
         raise UsageError("publishing needs a folder of its own", way_out="--to /srv/drafter")
     return Where(here, folder=here)
+
+
+def published_meanwhile(where: Where, current: str | None) -> NotAsWantedError:
+    return NotAsWantedError(
+        f"{where.text}: another one was published meanwhile; it stays",
+        evidence=f"current is {current or 'nothing'}",
+        way_out=JUDGE_AGAIN,
+    )

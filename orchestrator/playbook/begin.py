@@ -15,7 +15,7 @@ from orchestrator.playbook.model import Playbook, Step
 from orchestrator.playbook.progress import DONE, Progress
 from orchestrator.playbook.relations import REPEATABLE
 from orchestrator.playbook.schema import RunOptions
-from orchestrator.playbook.variables import AT_THE_END, SETS
+from orchestrator.playbook.variables import AT_THE_END, LET_THROUGH, SETS
 
 RESUMABLE = (*REPEATABLE, "cache seed", "cache save")
 """What may be done again when nobody knows how it ended."""
@@ -70,6 +70,8 @@ def _from(playbook: Playbook, earlier: Progress, start: str) -> Beginning:
     before = frozenset(names[: names.index(start)])
     told = [f"begins at `{start}`; {len(before)} steps before it are left out"]
     found_anew = {name for step in playbook.steps[len(before) :] for name in SETS.get(step.operation, ())}
+    if any(step.operation == "gate" for step in playbook.steps[len(before) :]):
+        found_anew.add(LET_THROUGH)
     values = {
         name: value
         for name, value in earlier.values.items()

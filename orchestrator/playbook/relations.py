@@ -112,6 +112,8 @@ def find_mistakes(entry: schema.PlaybookEntry, places: Places) -> list[Mistake]:
     mistakes: list[Mistake] = []
     names: dict[str, Path] = {}
     before: list[str] = []
+    judged: set[str] = set()
+    """Places whose published one a gate has looked at."""
     for section in schema.SECTIONS:
         for index, step in enumerate(getattr(entry, section)):
             path: Path = (section, index)
@@ -129,8 +131,18 @@ def find_mistakes(entry: schema.PlaybookEntry, places: Places) -> list[Mistake]:
             mistakes += _of_step(
                 step, operations[0], path, places, before if section == "steps" else None, published_to(after)
             )
+            if step.publish is not None and section == "steps" and "gate" in before and step.publish.to not in judged:
+                mistakes.append(_not_judged(step.publish.to, path, places))
+            if step.gate is not None and (place := step.gate.to or published_to(after)) is not None:
+                judged.add(place)
             before.append(operations[0][0])
     return mistakes
+
+
+def _not_judged(to: str, path: Path, places: Places) -> Mistake:
+    said = f"no `gate` before it compares with what is published in {printable(to)}"
+    here = (*path, "publish", "to")
+    return Mistake(places.of(here), dotted(here), said, f'put `gate: {{to: "{printable(to)}"}}` before it')
 
 
 def published_to(steps: Sequence[schema.StepEntry]) -> str | None:
@@ -183,6 +195,8 @@ def _of_step(
             "put `launch` before it",
             operation,
         )
+    if operation == "gate" and step.on_failure == "continue":
+        refuse("what a gate refuses is never published", "remove it; `stop` is the default", "on_failure")
     for needed in {"gate": ["evaluate"], "publish": ["gate"]}.get(operation, []):
         if before is not None and needed not in before:
             refuse(f"`{operation}` stands without `{needed}` before it", f"put `{needed}` before it", operation)

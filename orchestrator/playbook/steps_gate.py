@@ -5,6 +5,7 @@ Rule: what is not known does not pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from orchestrator.errors import NotAsWantedError, UsageError
@@ -13,7 +14,9 @@ from orchestrator.operations.publish import published
 from orchestrator.operations.where import parse_where
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
-from orchestrator.probes.values import as_bool, as_float, as_int
+from orchestrator.playbook.variables import LET_THROUGH
+from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str
+from remote_payload import contract
 
 ROUNDING = 1e-9
 """3.2 - 0.05 is a little more than 3.15."""
@@ -37,7 +40,31 @@ async def gate(at: At, options: schema.GateOptions) -> Done:
         )
     said = f"tau {_number(tau)}, published: {_named(current)}"
     odd = _judged_otherwise(at.known.get("judged_on"), current)
-    return Done(f"{said}\n{odd}" if odd else said, {"published_tau": before}, warning=odd)
+    one = {"run": at.known.get("evaluated_run"), "instead_of": there.current}
+    passed = {**as_mapping(at.known.get(LET_THROUGH)), there.where: one}
+    return Done(f"{said}\n{odd}" if odd else said, {"published_tau": before, LET_THROUGH: passed}, warning=odd)
+
+
+def let_through(known: Mapping[str, object], what: str, where: str) -> str | None:
+    """The tree hash that `what` may replace at `where`; None: nothing is published there. Whatever the playbook, its
+    `when`s and --from say, nothing else is published by a play. Raises NotAsWantedError."""
+    passed = as_mapping(as_mapping(known.get(LET_THROUGH)).get(where))
+    run_id, _, step = what.partition(":")
+    judged = passed.get("run")
+    if judged is not None and run_id == judged and _is_judged(known, run_id, step):
+        return as_str(passed.get("instead_of"))
+    raise NotAsWantedError(
+        f"{what} is not published in {where}: no `gate` has let it through",
+        evidence=f"a gate for {where} let run {judged} through"
+        if judged
+        else f"no gate for {where} let anything through",
+        way_out="orch play FILE --from gate     judges it against what is published there",
+    )
+
+
+def _is_judged(known: Mapping[str, object], run_id: str, step: str) -> bool:
+    """A run's export is what its result is of; of its checkpoints only the one that `evaluate` read."""
+    return not step or str(known.get("checkpoint")).endswith(f"/{run_id}/{contract.CHECKPOINTS}/step-{step}")
 
 
 def judge(options: schema.GateOptions, tau: float | None, lossless: bool | None, there: Shelved) -> list[str]:
@@ -54,7 +81,7 @@ def judge(options: schema.GateOptions, tau: float | None, lossless: bool | None,
         return wrong
     current = there.find(there.current)
     before = current.acceptance_length if current else None
-    if before is None:
+    if before is None or not math.isfinite(before):
         if options.tau_at_least is None:
             wrong.append("the tau of the published one is not known, and no tau_at_least is demanded")
     elif tau < before - options.tau_drop - ROUNDING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.errors import UsageError
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
+from orchestrator.playbook.steps_gate import let_through
 
 TOLD = ("outcome", "failed_step", "why", "run_id", "tau", "playbook", "target")
 
@@ -17,9 +18,9 @@ async def publish(at: At, options: schema.PublishOptions) -> Done:
     wanted = options.what or at.known.get("evaluated_run") or at.run_id
     if not isinstance(wanted, str):
         raise UsageError("publish: no run is known", way_out="what: RUN, or a `launch` step before it")
-    report = await operation(
-        at.target, wanted, parse_where(options.to, at.inventory), keep=options.keep, trace=at.trace
-    )
+    where = parse_where(options.to, at.inventory)
+    instead_of = let_through(at.known, wanted, where.text)
+    report = await operation(at.target, wanted, where, keep=options.keep, only_instead_of=[instead_of], trace=at.trace)
     return Done(render_published(report), {"published": report.tree_hash}, warning=report.note)
 
 

@@ -41,6 +41,8 @@ SETS: dict[str, tuple[str, ...]] = {
     "publish": ("published",),
 }
 """Operation -> what is known once it was done."""
+LET_THROUGH = "gate-let-through"
+"""What `gate` tells `publish`; no name that a playbook can write. Place -> run, and what it may replace there."""
 AT_THE_END = ("outcome", "failed_step", "why", "summary")
 """Known in `on_failure` and `always` only."""
 UNKNOWN = "-"

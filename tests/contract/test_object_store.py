@@ -248,3 +248,18 @@ def test_parts_of_a_killed_upload_are_removed(trained, where, link, client):
     client.create_multipart_upload(**parts)
     put(trained, where, trained.runs[0])
     assert not client.list_multipart_uploads(Bucket=BUCKET, Prefix=where.prefix).get("Uploads")
+
+
+def test_a_pointer_that_cannot_be_read_is_no_empty_place_and_another_ones_is_kept(trained, where, link, client):
+    first, second = trained.runs
+    old = put(trained, where, first, only_instead_of=[None]).tree_hash
+    with pytest.raises(NotAsWantedError, match="another one was published meanwhile"):
+        put(trained, where, second, only_instead_of=[None])
+    client.put_object(Bucket=BUCKET, Key=f"{where.prefix}/current.json", Body=b'{"tree_ha')
+    there = asyncio.run(published(where))
+    assert there.current == object_store.UNREADABLE and there.find(there.current) is None
+    with pytest.raises(NotAsWantedError, match="another one was published meanwhile"):
+        put(trained, where, second, only_instead_of=[None])
+    asyncio.run(switch_published(where, first))
+    there = asyncio.run(published(where))
+    assert (there.current, there.previous) == (old, None)

@@ -11,6 +11,7 @@ import pytest
 from orchestrator.errors import NotAsWantedError, PreflightError, TransferError, UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.operations.publish import publish, published, switch_published
+from orchestrator.operations.shelf import open_shelf
 from orchestrator.operations.where import parse_where
 from tests.dying import count_changes, die_at
 from tests.publishing import Trained, files
@@ -226,3 +227,24 @@ def test_words_that_name_a_place(trained):
     store = parse_where("s3://some-bucket/a//b/", inventory, profile="nightly")
     assert (store.bucket, store.prefix, store.profile) == ("some-bucket", "a/b", "nightly")
     assert parse_where("rel", inventory).folder == os.path.abspath("rel")
+
+
+def test_what_was_published_meanwhile_is_not_replaced(trained, tmp_path):
+    where = tmp_path / "drafter"
+    first, second = trained.runs
+    old = put(trained, where, first, only_instead_of=[None]).tree_hash
+    new = put(trained, where, second, only_instead_of=[old]).tree_hash
+    assert put(trained, where, second, only_instead_of=[old]).tree_hash == new  # the same once more
+    for expected in (None, old):
+        with pytest.raises(NotAsWantedError, match="another one was published meanwhile"):
+            put(trained, where, f"{first}:1", only_instead_of=[expected])
+        assert os.readlink(where / "current") == new
+
+    async def between() -> None:
+        """It comes after the look and before the switch."""
+        async with open_shelf(place(trained, where), None) as shelf:
+            await shelf.switch(old, [old])
+
+    with pytest.raises(NotAsWantedError, match="another one was published meanwhile"):
+        asyncio.run(between())
+    assert os.readlink(where / "current") == new

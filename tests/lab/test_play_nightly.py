@@ -231,6 +231,7 @@ def test_a_worse_drafter(night: NightHere) -> None:
     night.settings({"tau": 3.1, "lossless": False})
     text = refused(night, *FROM_LAUNCH, code=14, step="gate", why="its decoding was not")
     assert "tau 3.1 is worse than 3.2 of the published one" in text
+    refused(night, "--from", "publish", code=14, step="publish", why="no `gate` has let it through")
 
 
 def test_a_loss_that_is_no_number(night: NightHere) -> None:

@@ -28,6 +28,7 @@ from orchestrator.playbook.progress import Progress, read_progress
 from orchestrator.playbook.read import read_playbook
 from orchestrator.playbook.relations import targets_of
 from orchestrator.playbook.run import Play, Watcher
+from orchestrator.playbook.variables import LET_THROUGH
 
 INVENTORY = read_inventory(
     "hosts:\n  box:\n    address: 127.0.0.1\n    containers:\n      ct200: {id: 200}\n      ct201: {id: 201}\n"
@@ -322,3 +323,15 @@ def test_a_torn_line_is_read_over() -> None:
     lines = [b'{"what":"play","play":"p","at":1}', b'{"what":"begin","step":"deploy"}', b'{"what":"end","st']
     progress = read_progress(lines)
     assert (progress.play_id, progress.open_step, progress.over) == ("p", "deploy", None)
+
+
+async def test_what_a_gate_let_through_counts_for_the_steps_behind_it_only() -> None:
+    world = World()
+    world.append({"what": "play", "play": "p0"})
+    world.append({"what": "end", "step": "gate", "how": "done", "values": {LET_THROUGH: {"/srv": {"run": "r1"}}}})
+    world.append({"what": "over", "outcome": "failed"})
+    playbook, inventory = read(NIGHT)
+    for start, kept in (("publish", True), ("gate", False), ("launch", False)):
+        earlier = read_progress(world.lines)
+        values = choose_beginning(playbook, targets_of(playbook, inventory), earlier, start, afresh=False).values
+        assert (LET_THROUGH in values) is kept, start

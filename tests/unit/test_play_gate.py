@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pytest
 
+from orchestrator.errors import NotAsWantedError
 from orchestrator.ledger.publications import Shelved, shelved
 from orchestrator.playbook.schema import GateOptions
-from orchestrator.playbook.steps_gate import judge, judged_on
+from orchestrator.playbook.steps_gate import judge, judged_on, let_through
+from orchestrator.playbook.variables import LET_THROUGH
 
 
 def there(tau: float | None) -> Shelved:
@@ -41,6 +44,7 @@ NOTHING = shelved("/srv", [], current=None, previous=None)
         ({}, None, True, NOTHING, ["its tau is not known"]),
         ({}, 3.3, True, there(None), ["the tau of the published one is not known"]),
         ({"tau_at_least": 3.0}, 3.3, True, there(None), []),
+        ({}, 3.3, True, there(math.nan), ["the tau of the published one is not known"]),
         (
             {"tau_at_least": 3.0},
             2.0,
@@ -61,3 +65,32 @@ def test_the_gate(
 def test_taus_of_another_kind_can_be_told_apart() -> None:
     assert judged_on({"prompts": 24, "block_size": 8}) == "24 prompts, block size 8"
     assert judged_on({"acceptance_length": 3.0}) is None
+
+
+PASSED = {
+    LET_THROUGH: {"/srv": {"run": "r2", "instead_of": "a" * 64}, "/new": {"run": "r2", "instead_of": None}},
+    "checkpoint": "/root/orch/runs/r2/checkpoints/step-400",
+}
+
+
+def test_what_was_judged_may_replace_what_it_was_compared_with() -> None:
+    assert let_through(PASSED, "r2", "/srv") == "a" * 64
+    assert let_through(PASSED, "r2", "/new") is None
+    assert let_through(PASSED, "r2:400", "/srv") == "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("known", "what", "where"),
+    [
+        (PASSED, "r1", "/srv"),
+        (PASSED, "last", "/srv"),
+        (PASSED, "r2:200", "/srv"),
+        (PASSED, "r2", "/elsewhere"),
+        ({"evaluated_run": "r2", "tau": 9.0}, "r2", "/srv"),
+        ({LET_THROUGH: {"/srv": {"run": None, "instead_of": None}}}, "", "/srv"),
+    ],
+    ids=["another run", "whichever is last", "another checkpoint", "another place", "no gate", "no run"],
+)
+def test_nothing_else_is_published(known: Mapping[str, object], what: str, where: str) -> None:
+    with pytest.raises(NotAsWantedError, match="no `gate` has let it through"):
+        let_through(known, what, where)

@@ -45,9 +45,10 @@ def publications_list(params: Dict[str, Any], body: bytes, channel: Channel) -> 
 
 
 def publication_switch(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """store, tree_hash, lock_wait_s. {current, previous, before: tree hashes or None}.
+    """store, tree_hash, lock_wait_s, expected (what may be current now; None: anything). {current, previous, before:
+    tree hashes or None}.
 
-    Raises OpError: missing, damaged, conflict, busy, io."""
+    Raises OpError: missing, damaged, conflict, changed, busy, io."""
     store, name = params["store"], params["tree_hash"]
     final = os.path.join(store, name)
     if os.path.basename(name) != name or not is_complete(final):
@@ -55,6 +56,9 @@ def publication_switch(params: Dict[str, Any], body: bytes, channel: Channel) ->
     try:
         with one_push(store, float(params["lock_wait_s"]), channel):
             before = _linked(store, CURRENT)
+            expected = params.get("expected")
+            if expected is not None and before not in expected:
+                raise OpError("changed", "another one was published meanwhile; it stays", "current is %s" % before)
             told = tree_verify({"path": final}, b"", channel)
             if any(told.values()):
                 lines = ["%s: %s" % (what, ", ".join(names[:5])) for what, names in sorted(told.items()) if names]
