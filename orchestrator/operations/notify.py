@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import signal
 import stat
+import subprocess
 import tempfile
 import threading
 import urllib.error
@@ -19,6 +21,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 from orchestrator.probes.text import one_line, plain_text
@@ -127,10 +130,13 @@ def _post_once(url: str, body: bytes, limit_s: float) -> str:
     except urllib.error.HTTPError as error:
         with contextlib.suppress(OSError):
             error.close()
-        return f"it answered {error.code} {one_line(str(error.reason), 80)}"
+        # The server's own words may hold the address.
+        return f"it answered {error.code} {http.client.responses.get(error.code, '')}".rstrip()
     except Exception as error:  # of sockets, TLS, http.client, and addresses that are none
         reason = getattr(error, "reason", error)
-        return one_line(f"{type(reason).__name__}: {reason}".replace(url, "<address>"), 200)
+        kind = type(reason if isinstance(reason, BaseException) else error).__name__
+        # Only sockets and TLS say nothing of the address but its host.
+        return one_line(f"{kind}: {reason}", 200) if isinstance(reason, OSError) else kind
 
 
 async def _run(command: Sequence[str], message: Message, limit_s: float) -> tuple[str, tuple[str, ...]]:
@@ -145,17 +151,24 @@ async def _run(command: Sequence[str], message: Message, limit_s: float) -> tupl
 
 
 async def _run_once(command: Sequence[str], message: Message, limit_s: float) -> str:
-    """Empty: it ended with 0. Its output goes to a file, so that no child it leaves behind keeps us waiting."""
-    facts = {f"ORCH_{name.upper()}": str(value) for name, value in message.facts.items() if value is not None}
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as text:
-        text.write(message.text.encode() + b"\n")
-        text.seek(0)
+    """Empty: it ended with 0. Its output goes to a file, so that no child it leaves behind keeps us waiting; its text
+    through a pipe, because this machine's disk may be what is full."""
+    facts = {f"ORCH_{name.upper()}": _utf8(str(value)) for name, value in message.facts.items() if value is not None}
+    with _file_or_nothing() as said:
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=text, stdout=said, stderr=said, env={**os.environ, **facts}, start_new_session=True
+                *command,
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+                env={**os.environ, **facts},
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             return one_line(str(error), 200)
+        assert process.stdin is not None
+        process.stdin.write(_utf8(message.text).encode() + b"\n")
+        process.stdin.close()
         try:
             code = await asyncio.wait_for(process.wait(), limit_s)
             why = f"it ended with exit code {code}"
@@ -171,6 +184,18 @@ async def _run_once(command: Sequence[str], message: Message, limit_s: float) ->
         said.seek(0)
         printed = one_line(said.read(KEPT_OUTPUT_BYTES).decode("utf-8", "replace"), 200)
         return f"{why}: {printed}" if printed else why
+
+
+def _file_or_nothing() -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return Path(os.devnull).open("r+b")
+
+
+def _utf8(text: str) -> str:
+    """A name or a text from afar may hold halves of characters, which nothing can encode."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def read_reference(reference: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:

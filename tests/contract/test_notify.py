@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -43,7 +44,7 @@ class Hook:
                         while not hook.over.wait(0.05):
                             self.wfile.write(b"H")
                     return
-                self.send_response(answer if known else 403)
+                self.send_response(answer if known else 403, f"no {self.path}")
                 if answer == 302:
                     self.send_header("Location", "/elsewhere")
                 self.send_header("Content-Length", "0")
@@ -131,6 +132,25 @@ def test_what_is_no_address_is_a_warning_that_does_not_show_it(url, monkeypatch,
     monkeypatch.setenv("HOOK", url)
     told, _ = tell(webhook="env:HOOK")
     assert "no http(s) address" in told.warnings[0] and not hook.got
+
+
+@pytest.mark.parametrize("ending", [f"/{SECRET} x", f"/{SECRET}\nX: y", f"/é/{SECRET}", f":{SECRET}", f"?{SECRET}\t"])
+def test_an_address_that_cannot_be_asked_is_not_shown(ending, monkeypatch, hook):
+    monkeypatch.setenv("HOOK", f"http://127.0.0.1{ending}")
+    told, _ = tell(webhook="env:HOOK")
+    assert "the webhook at 127.0.0.1 was not told" in told.warnings[0] and not hook.got
+
+
+def test_halves_of_characters_and_a_full_disk_keep_nobody_from_being_told(tmp_path, monkeypatch, hook):
+    def full(*words, **named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module.tempfile, "TemporaryFile", full)
+    out = tmp_path / "out"
+    argv = ["sh", "-c", f'{{ cat; echo "$ORCH_WHY"; }} >{out}']
+    told = asyncio.run(notify(Message("a\udcffb", {"why": "c\ud800"}), command=argv, webhook="env:HOOK"))
+    assert told.warnings == () and len(told.said) == 2
+    assert out.read_text() == "a?b\nc?\n" and len(hook.got) == 1
 
 
 def test_a_secret_in_a_file_and_one_that_others_may_read(tmp_path, hook):
