@@ -20,6 +20,7 @@ from orchestrator.agent.tree_push import transfer_error
 from orchestrator.errors import OrchError, PreflightError, UsageError
 from orchestrator.inventory.model import Host, Target
 from orchestrator.ledger.snapshots import LAST_GOOD, choose_seed, parse_snapshots
+from orchestrator.operations.ledger import ask_good_runs
 from orchestrator.operations.session import agent_session, take_lease, who_asks
 from orchestrator.reports.cache import MovedReport
 from orchestrator.transport.tracing import Trace
@@ -68,6 +69,8 @@ async def move_snapshot(
     Raises UsageError, PreflightError (another one has the name, it is damaged), BusyError, TransferError,
     OutcomeUnknownError (repeat it: what has come is kept). Then there is no snapshot of that name at sink.
     """
+    if new_name == LAST_GOOD:
+        raise UsageError(f"{LAST_GOOD} is no name: it says which snapshot is meant", way_out="--as ANOTHER-NAME")
     async with agent_session(source, trace) as giving, agent_session(sink, trace) as taking:
         name = await _choose(giving, source, wanted)
         try:
@@ -94,7 +97,7 @@ async def move_snapshot(
 
 async def _choose(giving: AgentSession, source: Target, wanted: str) -> str:
     found = parse_snapshots((await giving.request("list_snapshots", base=source.base)).header)
-    runs = (await giving.request("list_runs", base=source.base)).header["runs"] if wanted == LAST_GOOD else ()
+    runs = await ask_good_runs(giving, source) if wanted == LAST_GOOD else ()
     try:
         return choose_seed(wanted, found, runs).name
     except UsageError as error:

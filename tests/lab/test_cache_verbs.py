@@ -148,11 +148,12 @@ def test_a_snapshot_is_pulled_here_and_pushed_back(place: CachePlace) -> None:
     place.train(30)
     place.ok("cache", "save", "nightly")
     here, root = f"--here={place.folder}", str(place.folder)
-    pulled = place.record("pull", "night", "--to", root)
+    pulled = place.record("pull", "last-good", "--to", root)
     assert (pulled["snapshot"], pulled["files"], pulled["contents_sent"]) == ("nightly", 61, 4)
     assert place.record("verify", here)["damaged"] == {"nightly": []}
     again = place.record("push", "nightly", "--from", root)
     assert (again["already_there"], again["contents_sent"], again["bytes_sent"]) == (True, 0, 0)
+    assert place.orch("cache", "push", "nightly", "--from", root, "--as", "last-good").returncode == 2
     place.ok("cache", "drop", "nightly", "--force")
     kernel = place.folder / "orch/caches/snapshots/nightly/triton/HASH/kernel.cubin"
     kernel.write_bytes(b"x" * 500)
