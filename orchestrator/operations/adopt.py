@@ -69,7 +69,6 @@ def _said(error: AgentOpError) -> Exception:
     if error.kind == "busy":
         return BusyError(error.what, evidence=error.evidence, way_out="orch status")
     if error.kind == "missing":
-        return PreflightError(
-            f"{error.what}; nothing was adopted", evidence=error.evidence, way_out="orch adopt SESSION"
-        )
+        way_out = "orch adopt SESSION   one that is there\norch adopt SESSION --socket PATH   of another tmux server"
+        return PreflightError(f"{error.what}; nothing was adopted", evidence=error.evidence, way_out=way_out)
     return error

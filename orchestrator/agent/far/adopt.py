@@ -83,11 +83,12 @@ def panes(tmux: List[str], name: str) -> List[Pane]:
         code, said = session.run_tmux(argv)
     except session.TmuxError as error:
         raise OpError("missing", "tmux cannot be asked for session %s: %s" % (name, error)) from error
+    if code and not any(text in said for text in session.NOBODY):
+        raise OpError("missing", "tmux cannot be asked for session %s" % name, said)
     if code:
-        _, there = session.run_tmux([*tmux, "list-sessions", "-F", "#{session_name}"])
-        raise OpError(
-            "missing", "there is no tmux session %s" % name, said + "\nsessions: " + ", ".join(there.split("\n"))
-        )
+        failed, there = session.run_tmux([*tmux, "list-sessions", "-F", "#{session_name}"])
+        sessions = "none" if failed else ", ".join(there.split("\n"))
+        raise OpError("missing", "there is no tmux session %s" % name, said + "\nsessions: " + sessions)
     rows = [line.split() for line in said.splitlines()]
     return [Pane(row[0], int(row[1]), row[2] == "1") for row in rows if len(row) == 4 and row[3] == "0"]
 
