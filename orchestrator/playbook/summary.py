@@ -16,6 +16,8 @@ from orchestrator.reports.plain import plain_values
 from orchestrator.reports.table import rate_text
 
 SCHEMA = "orch.play/1"
+TOLD_LINES = 5
+TRACEBACK = "Traceback (most recent call last)"
 
 
 def summary_text(playbook: Playbook, progress: Progress, known: Mapping[str, object]) -> str:
@@ -23,7 +25,7 @@ def summary_text(playbook: Playbook, progress: Progress, known: Mapping[str, obj
     name, target = playbook.path.stem, known.get("target")
     if failure is not None:
         lines = [f"{name} on {target} failed in `{failure.step}`: {failure.what}"]
-        lines += [f"  {line}" for line in failure.evidence.splitlines()[:5]]
+        lines += [f"  {line}" for line in _told(failure.evidence)]
     else:
         lines = [f"{name} on {target} is done"]
     lines += [f"  {label}: {text}" for label, text in _facts(progress)]
@@ -32,6 +34,14 @@ def summary_text(playbook: Playbook, progress: Progress, known: Mapping[str, obj
         ways = [*failure.way_out.splitlines(), *go_on_lines(playbook, progress, shlex.quote(str(playbook.path)))]
         lines += [f"  -> {line}" for line in ways]
     return "\n".join(lines)
+
+
+def _told(evidence: str) -> list[str]:
+    """Its beginning; of a traceback the end, where Python says what it was."""
+    lines = evidence.splitlines()
+    if any(line.startswith(TRACEBACK) for line in lines):
+        return lines[-TOLD_LINES:]
+    return lines[:TOLD_LINES]
 
 
 def _facts(progress: Progress) -> list[tuple[str, str]]:

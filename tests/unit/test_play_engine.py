@@ -15,6 +15,7 @@ from orchestrator.errors import (
     NotAsWantedError,
     OutcomeUnknownError,
     PreflightError,
+    RunFailedError,
     TransferError,
     UnreachableError,
     UsageError,
@@ -157,6 +158,15 @@ async def test_a_failure_ends_the_steps_and_tells_why_once() -> None:
     assert "failed in `gate`: tau is worse" in str(progress.values["summary"])
     assert "-> orch diff" in str(progress.values["summary"])
     assert "-> orch play /project/night.yaml --from gate   goes on there" in str(progress.values["summary"])
+
+
+async def test_of_a_traceback_the_summary_tells_the_end() -> None:
+    world = World()
+    frames = "".join(f'  File "/root/a{n}.py", line {n}, in work\n    work()\n' for n in range(9))
+    said = f"Traceback (most recent call last):\n{frames}ModuleNotFoundError: No module named 'torch'"
+    world.faults = {"launch": [RunFailedError("run r1 failed: exit code 1", evidence=said)]}
+    summary = str((await go(world)).values["summary"])
+    assert "No module named 'torch'" in summary and "/root/a0.py" not in summary
 
 
 async def test_a_bug_is_a_failure_like_another() -> None:
