@@ -49,7 +49,7 @@ demo: $(READY)
 	    echo "missing (Debian, Ubuntu: apt-get install$$missing)" >&2
 	    exit 1
 	fi
-	up=$$(orch lab up --embedded)
+	up=$$(orch lab up --embedded 2> >(grep -v '^next:' >&2))
 	lab=$$(sed -n 's/^lab \([0-9a-f]*\) .*/\1/p' <<<"$$up")
 	trap 'orch lab down --lab "$$lab" >/dev/null' EXIT
 	echo "$$up"
