@@ -8,12 +8,14 @@ import json
 from orchestrator.cli.output import Output
 from orchestrator.errors import EXIT_NOTHING_FOUND
 from orchestrator.operations.captured import LargeLog, is_large, read_captured
-from orchestrator.operations.readers import read_as
+from orchestrator.operations.readers import READERS, read_as
 from orchestrator.probes.log_reading import read_log_pieces
 from orchestrator.reports.read import is_empty, read_record, render_reading
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    if arguments.kind not in READERS:
+        read_as(arguments.kind, "")  # says so, before a file is looked for
     fields = None if arguments.fields is None else arguments.fields.split(",")
     if arguments.kind == "log" and fields is None and is_large(arguments.file):
         log = LargeLog(arguments.file)

@@ -73,8 +73,15 @@ def _list(arguments: argparse.Namespace, words: list[str], output: Output) -> in
 
     code = for_each(targets, work, show, output)
     if seen and not arguments.json:
-        output.next_step("orch runs show last" if any(report.runs for report in seen) else "orch launch")
+        output.next_step(_after(seen))
     return code
+
+
+def _after(seen: list[RunsReport]) -> str:
+    """Where only the options left nothing to show, there are runs."""
+    if any(report.runs for report in seen):
+        return "orch runs show last"
+    return "orch runs" if any(report.total or report.gone for report in seen) else "orch launch"
 
 
 def _note(arguments: argparse.Namespace, wanted: str, text: str, output: Output) -> int:

@@ -60,7 +60,7 @@ def render_runs(report: RunsReport, width: int | None = None) -> str:
         head += ": no longer there, from this machine's index"
     lines = [head]
     if report.synced is not None:
-        lines.append(f"  {report.total} runs are in the index; {report.synced} were read")
+        lines.append(f"  in the index: {report.total}; read anew: {report.synced}")
     if not report.runs:
         lines.append("  no runs" + (f" shown of {report.total}" if report.total else ""))
     else:

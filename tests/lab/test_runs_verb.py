@@ -92,7 +92,7 @@ def test_what_was_seen_is_shown_when_the_target_cannot_be_asked(real_place: Plac
     place.inside("mv", f"{place.base}/runs/{newer}", f"{place.base}/away")
     assert "1 more are only in this machine's index" in place.ok("runs") and newer in place.ok("runs", "--gone")
     text = place.ok("runs", "--sync")
-    assert "1 runs are in the index; 1 were read" in text and newer not in text
+    assert "in the index: 1; read anew: 1" in text and newer not in text
     (Path(place.lab.record.folder) / "data" / "orch" / "runs.sqlite3").write_bytes(b"SQLite format 3\0" + b"x" * 200)
     done = place.orch("runs")
     assert done.returncode == 0 and "was damaged" in done.stderr.decode() and older in done.stdout.decode()

@@ -31,6 +31,12 @@ def test_lines_of_stdin_name_value_and_place(monkeypatch, capsys):
     assert ["findings[0].way_out", "pct", "start", "105"] in lines
 
 
+def test_a_kind_that_is_none_is_said_before_the_file_is_looked_for(tmp_path, capsys):
+    assert main(["read", "smi", str(tmp_path / "nothing")]) == 2
+    said = capsys.readouterr().err
+    assert "`smi` is no kind" in said and "smi-csv" in said
+
+
 def test_bytes_that_are_no_text_keep_the_places(tmp_path, capsys):
     (tmp_path / "words").write_bytes(b"\xff\xfe No devices were found\x1b[0m\n")
     assert main(["read", "nvml", str(tmp_path / "words"), "--json"]) == 0

@@ -33,7 +33,8 @@ def dead(case: Case) -> Iterator[Finding]:
     if run is None or record is None or not record.failed:
         return
     root = run.log.root if run.log is not None else None
-    evidence = list(record.state.evidence)
+    unknown = record.state.phase is RunPhase.ENDED_UNKNOWN
+    evidence = list(record.state.evidence[0 if unknown else 1 :])  # the first is in what it says at once
     evidence += (
         [f"{root.title}: {line}" if n == 0 else line for n, line in enumerate(failure_lines(case, root))]
         if root
@@ -41,7 +42,6 @@ def dead(case: Case) -> Iterator[Finding]:
     )
     if record.last_checkpoint is not None:
         evidence.append(f"its last complete checkpoint: {record.last_checkpoint.name}")
-    unknown = record.state.phase is RunPhase.ENDED_UNKNOWN
     # Nobody sees how what was adopted ends: that alone is no failure.
     adopted = unknown and root is None and run.summary is not None and run.summary.adopted
     again = "launch again" + (" from its last checkpoint" if record.last_checkpoint is not None else "")
