@@ -27,12 +27,15 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     async def work(target: Target) -> WarmupReport:
         return await warmed(target, request, output, display)
 
+    holds: list[bool] = []
+
     def show(report: WarmupReport) -> int:
+        holds.append(report.graphs > 0)
         output.result(json.dumps(warmup_record(report)) if arguments.json else render_warmup(report))
         require_warm(report)
         return 0
 
     code = for_each(targets, work, show, output)
     if code == 0:
-        output.next_step("orch cache save NAME     and: orch launch")
+        output.next_step("orch cache save NAME     and: orch launch" if all(holds) else "orch launch")
     return code

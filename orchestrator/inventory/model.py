@@ -144,7 +144,7 @@ class Target:
     def label(self) -> str:
         """For messages: `ct200 (container 200 on root@10.1.2.6)`."""
         if self.kind == "none":
-            return f"{self.name} ({self.host.login})"
+            return self.name if self.name == self.host.login else f"{self.name} ({self.host.login})"
         return f"{self.name} (container {self.container_id} on {self.host.login})"
 
 

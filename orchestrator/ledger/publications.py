@@ -5,6 +5,7 @@ Rule: pure; built from the record that was written beside the files. Unknown is 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,9 @@ def choose_publication(there: Shelved, wanted: str | None) -> Publication:
             raise UsageError(
                 f"{there.where} has no publication before this one",
                 evidence=_listed(there),
-                way_out="orch publish --to WHERE --rollback PUBLICATION",
+                way_out=f"orch publish --to {shlex.quote(there.where)} --rollback PUBLICATION   for one of these"
+                if there.publications
+                else f"orch publish --to {shlex.quote(there.where)}",
             )
         return before
     found = [one for one in there.publications if one.tree_hash.startswith(wanted) or one.run_id == wanted]
@@ -99,7 +102,7 @@ def choose_publication(there: Shelved, wanted: str | None) -> Publication:
         raise UsageError(
             f"{len(found)} publications of {there.where} are called {wanted!r}; nothing was switched",
             evidence=_listed(there),
-            way_out="orch publish --to WHERE --list",
+            way_out=f"orch publish --to {shlex.quote(there.where)} --list",
         )
     return found[0]
 

@@ -47,6 +47,8 @@ async def save_cache(target: Target, name: str, *, trace: Trace | None = None) -
                 timeout_s=COPY_LIMIT_S,
             )
         except AgentOpError as error:
+            if error.kind == "missing":
+                raise UsageError(error.what, way_out="orch warmup     compiles what a run asks for") from error
             raise said(error, target) from error
     told = reply.header
     return SavedReport(

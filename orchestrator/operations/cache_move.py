@@ -25,14 +25,17 @@ from orchestrator.operations.session import agent_session, take_lease, who_asks
 from orchestrator.reports.cache import MovedReport
 from orchestrator.transport.tracing import Trace
 
+HERE = "this machine"
+"""No name that an inventory may give: it holds a blank."""
+
 
 def this_machine(folder: str | None = None) -> Target:
     """As a place that keeps snapshots: below `<folder>/orch/caches/snapshots`, as on a target whose root that is.
     None or "": the user's data folder (XDG_DATA_HOME, else ~/.local/share)."""
     root = Path(folder or os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser().absolute()
     host = Host(
-        name="this machine",
-        address="this machine",
+        name=HERE,
+        address=HERE,
         transport="local",
         user=None,
         port=None,
@@ -45,7 +48,7 @@ def this_machine(folder: str | None = None) -> Target:
         become="none",
     )
     return Target(
-        name="this machine",
+        name=HERE,
         host=host,
         kind="none",
         container_id=None,
@@ -101,7 +104,8 @@ async def _choose(giving: AgentSession, source: Target, wanted: str) -> str:
     try:
         return choose_seed(wanted, found, runs).name
     except UsageError as error:
-        raise UsageError(f"{source.name}: {error.what}", evidence=error.evidence, way_out=error.way_out) from error
+        way_out = "orch cache list --here" if source.name == HERE else error.way_out
+        raise UsageError(f"{source.name}: {error.what}", evidence=error.evidence, way_out=way_out) from error
 
 
 async def _has(taking: AgentSession, sink: Target, name: str, manifest: Mapping[str, Any]) -> bool:

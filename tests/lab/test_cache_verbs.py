@@ -56,6 +56,8 @@ def place(either_lab: Lab, tmp_path: Path) -> Iterator[CachePlace]:
 
 def test_a_cache_is_known_cleared_and_known_to_be_poor(place: CachePlace) -> None:
     assert "not there" in place.ok("cache", "show") and "none" in place.ok("cache", "list")
+    nothing = place.orch("cache", "save", "first")
+    assert nothing.returncode == 2 and b"-> orch warmup" in nothing.stderr
     place.train(40)
     found = place.record("show")
     assert (found["cache"]["graphs"], found["cache"]["devices"]["graphs"]) == (40, {"cuda:0": 20, "cuda:1": 20})
