@@ -140,8 +140,6 @@ class Machine:
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     shm_free_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    memory_available_bytes: int | None = None
     load: float | None = None
     """Programs that wanted a processor, the mean of the last minute; of the host, where it can be asked."""
     cpus: int | None = None

@@ -35,10 +35,6 @@ class RunQuery:
     good: bool = False
     sort: str = "started"
 
-    @property
-    def filters(self) -> bool:
-        return bool(self.payload or self.outcomes or self.since_s is not None or self.good)
-
 
 def outcome_of(run: RunSummary) -> str:
     """One of OUTCOMES."""

@@ -181,7 +181,7 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
     cached = parse_cache_stats(told.cache)
     writers = await _writers(session, target, runs, cached, told.snapshots) if newest else ()
     preflight = told.preflight
-    disk, memory = as_mapping(preflight.get("disk")), as_mapping(preflight.get("memory"))
+    disk = as_mapping(preflight.get("disk"))
     gpus = told.gpus
     return Case(
         target=target.name,
@@ -211,8 +211,6 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
             disk_free_bytes=as_int(disk.get("free_bytes")),
             inodes_free=as_int(disk.get("free_inodes")),
             shm_free_bytes=as_int(preflight.get("shm_free_bytes")),
-            memory_total_bytes=as_int(memory.get("total_bytes")),
-            memory_available_bytes=as_int(memory.get("available_bytes")),
             load=told.load[0],
             cpus=told.load[1],
         ),

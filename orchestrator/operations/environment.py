@@ -78,7 +78,7 @@ async def sync(
     """Raises InventoryError (a lock), TransferError, PreflightError, BusyError; nothing that was current is touched."""
     wanted = _wanted(target, request.purposes)
     async with agent_session(target, trace) as session:
-        listed = await _listed(session, target)
+        listed = await environments_there(session, target)
         work = _Sync(session, target, request, listed, on_progress, on_phase)
         return SyncReport(target.name, tuple([await work.one(each) for each in wanted]))
 
@@ -284,7 +284,7 @@ async def list_environments(target: Target, *, trace: Trace | None = None) -> En
         with suppress(InventoryError):
             wanted[environment.purpose] = environment_name(environment)
     async with agent_session(target, trace) as session:
-        listed = await _listed(session, target)
+        listed = await environments_there(session, target)
     return parse_environments(target.name, listed, wanted)
 
 
@@ -295,7 +295,7 @@ async def use(
     payload = require_payload(target)
     async with agent_session(target, trace) as session:
         await take_lease(session, target)
-        listed = await _listed(session, target)
+        listed = await environments_there(session, target)
         name = None if wanted is None else _choose(listed, wanted, target)
         chosen = purpose or _purpose_of(listed, name, payload, target)
         asked = payload.environments.get(chosen)
@@ -323,7 +323,7 @@ async def remove(
     """wanted: names or their beginnings; with unused: all that nobody uses. Raises UsageError, BusyError."""
     async with agent_session(target, trace) as session:
         await take_lease(session, target)
-        listed = await _listed(session, target)
+        listed = await environments_there(session, target)
         names = None if unused else [_choose(listed, each, target) for each in wanted]
         try:
             answer = await session.request("env_remove", base=target.base, ids=names, timeout_s=600.0)
@@ -336,8 +336,8 @@ async def remove(
     return RemovedReport(target.name, tuple(answer.header["removed"]))
 
 
-async def _listed(session: AgentSession, target: Target) -> Mapping[str, Any]:
-    """`env_list`'s answer."""
+async def environments_there(session: AgentSession, target: Target) -> Mapping[str, Any]:
+    """`env_list`'s answer: what is built, what is current, what the live run uses."""
     return (await session.request("env_list", base=target.base)).header
 
 

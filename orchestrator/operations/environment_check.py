@@ -14,6 +14,7 @@ from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import DeadlineError, PreflightError, UsageError
 from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.run_environment import REBUILD, RunEnvironment
+from orchestrator.operations.environment import environments_there
 from orchestrator.operations.session import agent_session, require_payload, take_lease, who_asks
 from orchestrator.probes.environment import (
     EnvironmentFacts,
@@ -129,7 +130,7 @@ async def _seen_before_launch(
     facts = await _look(session, target, python, CheckRequest(mode="names", deadline_s=LAUNCH_S))
     if made is None:
         return facts, await _baseline(session, target, facts)
-    listed = (await session.request("env_list", base=target.base)).header
+    listed = await environments_there(session, target)
     complete = as_mapping(as_mapping(listed.get("environments")).get(made.id))
     return facts, expectation_of_lock("its lock", complete.get("requirements"))
 
@@ -138,7 +139,7 @@ async def _which(session: AgentSession, target: Target, request: CheckRequest) -
     payload = require_payload(target)
     purpose = request.purpose or (payload.environment if request.python is None else None)
     if purpose is not None:
-        listed = (await session.request("env_list", base=target.base)).header
+        listed = await environments_there(session, target)
         return _made_by_orch(listed, purpose, target)
     python = request.python or payload.python
     if python is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.agent.client import AgentSession
 from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.run_environment import RunEnvironment, choose_environment
-from orchestrator.operations.environment import environment_name
+from orchestrator.operations.environment import environment_name, environments_there
 from orchestrator.probes.preflight import Problem
 
 
@@ -16,6 +16,5 @@ async def environment_for_launch(
     if payload.environment is None:
         return None, None
     wanted = environment_name(payload.environments[payload.environment])
-    listed = await session.request("env_list", base=target.base)
-    found = choose_environment(payload.environment, wanted, listed.header)
+    found = choose_environment(payload.environment, wanted, await environments_there(session, target))
     return (None, found) if isinstance(found, Problem) else (found, None)
