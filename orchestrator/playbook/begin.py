@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.errors import OrchError, OutcomeUnknownError, UsageError
 from orchestrator.inventory.mistakes import did_you_mean
@@ -34,7 +35,13 @@ class Beginning:
 
 
 def choose_beginning(
-    playbook: Playbook, targets: Mapping[str, tuple[str, ...]], earlier: Progress, start: str | None, *, afresh: bool
+    playbook: Playbook,
+    targets: Mapping[str, tuple[str, ...]],
+    inventory: Path,
+    earlier: Progress,
+    start: str | None,
+    *,
+    afresh: bool,
 ) -> Beginning:
     """start: --from. Raises UsageError (no such step, or the playbook is another one since), OutcomeUnknownError (what
     was under way may not be done again)."""
@@ -42,7 +49,7 @@ def choose_beginning(
         return _from(playbook, earlier, start)
     if afresh or not earlier.play_id or earlier.over is not None:
         return Beginning(False, frozenset(), {}, _told_of_last(playbook, earlier, afresh))
-    _require_same(playbook, targets, earlier)
+    _require_same(playbook, targets, inventory, earlier)
     step = next((step for step in playbook.all_steps if step.name == earlier.open_step), None)
     if step is not None and not may_be_done_again(step):
         raise _unknown(playbook, step, earlier)
@@ -83,7 +90,9 @@ def _from(playbook: Playbook, earlier: Progress, start: str) -> Beginning:
     return Beginning(False, before, values, tuple(told))
 
 
-def _require_same(playbook: Playbook, targets: Mapping[str, tuple[str, ...]], earlier: Progress) -> None:
+def _require_same(
+    playbook: Playbook, targets: Mapping[str, tuple[str, ...]], inventory: Path, earlier: Progress
+) -> None:
     changed = []
     if earlier.header.get("sha256") != playbook.sha256:
         changed.append("its text")
@@ -91,6 +100,8 @@ def _require_same(playbook: Playbook, targets: Mapping[str, tuple[str, ...]], ea
         changed.append("its variables (--var)")
     if earlier.header.get("targets") != {name: list(names) for name, names in targets.items()}:
         changed.append("its targets")
+    if earlier.header.get("inventory") != str(inventory):
+        changed.append("its inventory (-i)")
     if changed:
         at = earlier.open_step or _last(earlier)
         raise UsageError(

@@ -48,7 +48,7 @@ def load_playbook(file: Path, inventory: Inventory, variables: Sequence[str] = (
 def plan(loaded: Loaded, *, start: str | None = None, afresh: bool = False) -> Plan:
     """What would be done now; nothing is asked of any target. Raises what `play` raises before it begins."""
     earlier = read_progress(PlayStore(loaded.playbook.path).latest())
-    beginning = choose_beginning(loaded.playbook, loaded.targets, earlier, start, afresh=afresh)
+    beginning = choose_beginning(loaded.playbook, loaded.targets, loaded.inventory.path, earlier, start, afresh=afresh)
     return plan_play(loaded.playbook, loaded.inventory, loaded.targets, beginning, earlier)
 
 
@@ -66,7 +66,7 @@ async def play(
     playbook = loaded.playbook
     with PlayStore(playbook.path) as store:
         earlier = read_progress(await asyncio.to_thread(store.latest))
-        beginning = choose_beginning(playbook, loaded.targets, earlier, start, afresh=afresh)
+        beginning = choose_beginning(playbook, loaded.targets, loaded.inventory.path, earlier, start, afresh=afresh)
         progress = earlier if beginning.continues else Progress()
         play_id = earlier.play_id if beginning.continues else new_play_id(time.time(), secrets.token_hex(2))
         store.say_holder(f"play {play_id}, {who_asks()}, pid {os.getpid()}, since {utc_text(time.time())}")

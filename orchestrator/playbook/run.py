@@ -7,6 +7,7 @@ nothing about why the play failed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import time
 import traceback
@@ -103,18 +104,38 @@ class Play:
 
     async def run(self) -> Progress:
         """What became of it. Raises only what keeps the play itself from going on: its record cannot be written."""
-        self._open()
-        await self._section(self.playbook.steps)
-        failure = self.progress.failure
-        self.progress.values["outcome"] = FAILED if failure else DONE
-        self.progress.values["failed_step"] = failure.step if failure else None
-        self.progress.values["why"] = failure.what if failure else None
-        self.progress.values["summary"] = summary_text(self.playbook, self.progress, self._known())
-        if failure is not None:
-            await self._at_the_end(self.playbook.on_failure)
-        await self._at_the_end(self.playbook.always)
-        self._write(OVER, outcome=FAILED if failure else DONE)
+        try:
+            self._open()
+            await self._section(self.playbook.steps)
+            self._sum_up()
+            failure = self.progress.failure
+            if failure is not None:
+                await self._at_the_end(self.playbook.on_failure)
+            await self._at_the_end(self.playbook.always)
+            self._write(OVER, outcome=FAILED if failure else DONE)
+        except OrchError as error:
+            await self._tell_without_record(error)
+            raise
         return self.progress
+
+    def _sum_up(self) -> None:
+        failure, values = self.progress.failure, self.progress.values
+        values["outcome"] = FAILED if failure else DONE
+        values["failed_step"] = failure.step if failure else None
+        values["why"] = failure.what if failure else None
+        values["summary"] = summary_text(self.playbook, self.progress, self._known())
+
+    async def _tell_without_record(self, error: OrchError) -> None:
+        """The play stops here and is gone on with later; whoever would have been told at its end is told that now."""
+        at = self.progress.open_step or next(reversed(self.progress.ended), self.playbook.steps[0].name)
+        if self.progress.failure is None:
+            self.progress.failure = Failure(at, error.what, error.evidence, error.way_out, error.exit_code)
+            self._sum_up()
+        for step in self.playbook.always:
+            if step.operation == "notify" and step.name not in (*self.progress.ended, self.progress.open_step):
+                with contextlib.suppress(Exception):  # what is wrong was said already
+                    for name in self.targets[step.name][:1]:
+                        await self._once(step, self.inventory.targets[name], again=False)
 
     def _open(self) -> None:
         if self.beginning.continues:

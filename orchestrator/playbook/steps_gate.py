@@ -35,10 +35,10 @@ async def gate(at: At, options: schema.GateOptions) -> Done:
     if wrong:
         raise NotAsWantedError(
             f"run {at.known.get('evaluated_run')} is not published: {wrong[0]}",
-            evidence="\n".join([*wrong[1:], f"published in {there.where}: {_named(current)}"]),
+            evidence="\n".join([*wrong[1:], f"published in {there.where}: {_named(current, there.current)}"]),
             way_out="orch diff     what differs from the last good run",
         )
-    said = f"tau {_number(tau)}, published: {_named(current)}"
+    said = f"tau {_number(tau)}, published: {_named(current, there.current)}"
     odd = _judged_otherwise(at.known.get("judged_on"), current)
     one = {"run": at.known.get("evaluated_run"), "instead_of": there.current}
     passed = {**as_mapping(at.known.get(LET_THROUGH)), there.where: one}
@@ -105,9 +105,9 @@ def _judged_otherwise(now: object, current: Publication | None) -> str:
     return f"the two taus are not of the same kind: {now} now, {before} for the published one"
 
 
-def _named(current: Publication | None) -> str:
+def _named(current: Publication | None, tree_hash: str | None = None) -> str:
     if current is None:
-        return "nothing yet"
+        return "nothing yet" if tree_hash is None else f"{tree_hash[:12]}, of which there is no readable record"
     return f"run {current.run_id or '-'}, tau {_number(current.acceptance_length)}"
 
 

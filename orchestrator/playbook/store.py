@@ -35,7 +35,10 @@ class PlayStore:
     def __enter__(self) -> PlayStore:
         """Raises BusyError naming the holder, OrchError where records cannot be kept."""
         _make_private(self.folder)
-        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise _unusable(self.folder / "lock", error) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -57,16 +60,20 @@ class PlayStore:
     def say_holder(self, sentence: str) -> None:
         """What somebody who finds the lock held is told."""
         assert self._lock is not None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, sentence.encode() + b"\n", 0)
+        with contextlib.suppress(OSError):  # a full disk: that the lock is held does not depend on it
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, sentence.encode("utf-8", "replace") + b"\n", 0)
 
     def latest(self) -> list[bytes]:
         """The lines of the newest record; none: it was never played."""
         found = self._records()
         if not found:
             return []
-        with found[-1].open("rb") as stream:
-            return stream.read(MAX_BYTES).splitlines()
+        try:
+            with found[-1].open("rb") as stream:
+                return stream.read(MAX_BYTES).splitlines()
+        except OSError as error:
+            raise _unusable(found[-1], error) from error
 
     def record(self, play_id: str) -> PlayRecord:
         """A new one, or one that is gone on with."""
@@ -113,6 +120,14 @@ class PlayRecord:
 def _state_folder() -> Path:
     given = os.environ.get("XDG_STATE_HOME", "")
     return (Path(given) if given.startswith("/") else Path.home() / ".local" / "state") / "orch" / "plays"
+
+
+def _unusable(path: Path, error: OSError) -> OrchError:
+    return OrchError(
+        f"{path} cannot be opened; nothing was begun",
+        evidence=str(error),
+        way_out="move it aside: what the last play did is in it",
+    )
 
 
 def _make_private(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import (
     NotAsWantedError,
+    OrchError,
     OutcomeUnknownError,
     PreflightError,
     RunFailedError,
@@ -69,11 +70,15 @@ class World:
         self.pauses: list[float] = []
         self.kill_after: int | None = None
         """So many lines of the record more are written."""
+        self.full_after: int | None = None
+        """So many lines in all have room."""
         self.told: list[str] = []
 
     def append(self, line: Mapping[str, object]) -> None:
         if self.kill_after == 0:
             raise KilledError
+        if self.full_after is not None and len(self.lines) >= self.full_after:
+            raise OrchError("no space for the record")
         self.lines.append(json.dumps(line).encode())
         if self.kill_after is not None:
             self.kill_after -= 1
@@ -116,7 +121,7 @@ async def go(world: World, text: str = NIGHT, *, start: str | None = None, afres
     playbook, inventory = read(text)
     targets = targets_of(playbook, inventory)
     earlier = read_progress(world.lines)
-    beginning = choose_beginning(playbook, targets, earlier, start, afresh=afresh)
+    beginning = choose_beginning(playbook, targets, inventory.path, earlier, start, afresh=afresh)
     if not beginning.continues:
         world.lines.clear()
     return await Play(
@@ -343,5 +348,32 @@ async def test_what_a_gate_let_through_counts_for_the_steps_behind_it_only() -> 
     playbook, inventory = read(NIGHT)
     for start, kept in (("publish", True), ("gate", False), ("launch", False)):
         earlier = read_progress(world.lines)
-        values = choose_beginning(playbook, targets_of(playbook, inventory), earlier, start, afresh=False).values
+        targets = targets_of(playbook, inventory)
+        values = choose_beginning(playbook, targets, inventory.path, earlier, start, afresh=False).values
         assert (LET_THROUGH in values) is kept, start
+
+
+async def test_another_inventory_is_another_machine(tmp_path: Path) -> None:
+    world = World()
+    world.kill_after = 5
+    with pytest.raises(KilledError):
+        await go(world)
+    playbook, inventory = read(NIGHT)
+    earlier, targets = read_progress(world.lines), targets_of(playbook, inventory)
+    with pytest.raises(UsageError, match=r"its inventory \(-i\) changed; nothing was done"):
+        choose_beginning(playbook, targets, tmp_path / "inventory.yaml", earlier, None, afresh=False)
+
+
+@pytest.mark.parametrize("lines", range(16))
+async def test_a_record_that_cannot_be_written_tells_why_once(lines: int) -> None:
+    """The controller's disk is full after so many lines."""
+    world = World()
+    world.full_after = lines
+    with pytest.raises(OrchError, match="no space"):
+        await go(world)
+    step = next((json.loads(line)["step"] for line in reversed(world.lines) if b"step" in line), "deploy")
+    assert len(world.told) == 1, world.lines
+    assert world.told[0] == ("done: -" if step == "notify" else "failed: no space for the record")
+    world.full_after, told = None, len(world.told)
+    assert (await go(world)).over == "done"
+    assert len(world.started) == 1 and len(world.told) <= told + 1

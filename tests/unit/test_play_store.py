@@ -104,3 +104,15 @@ def test_a_record_that_cannot_be_written_stops_the_play(tmp_path: Path) -> None:
         record.path.mkdir()
         with pytest.raises(OrchError, match="the play stops here"):
             record.append({"what": "play"})
+
+
+def test_records_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
+    store = PlayStore(tmp_path / "nightly.yaml")
+    with store:
+        (store.folder / "20261130-020000000-aaaa.jsonl").mkdir()
+        with pytest.raises(OrchError, match="jsonl cannot be opened; nothing was begun"):
+            store.latest()
+    (store.folder / "lock").unlink()
+    (store.folder / "lock").mkdir()
+    with pytest.raises(OrchError, match="lock cannot be opened; nothing was begun"), store:
+        pass
