@@ -124,6 +124,18 @@ def choose_snapshot(wanted: str, found: Snapshots) -> str:
     )
 
 
+def choose_dropped(wanted: str, found: Snapshots) -> str:
+    """Only by its whole name: the same command again must not take the next one that begins so. Raises UsageError."""
+    there = (*(snapshot.name for snapshot in found.kept), *found.broken, *found.arriving)
+    if wanted in there:
+        return wanted
+    raise UsageError(
+        f"there is no snapshot {wanted!r} of the compile cache; nothing was dropped",
+        evidence="there are: " + (", ".join(there) or "none"),
+        way_out="orch cache list     its whole name is asked for",
+    )
+
+
 def to_drop(found: Snapshots, spared: frozenset[str], *, keep: int | None, max_bytes: int | None) -> tuple[str, ...]:
     """Names, oldest first: of the newest `keep` remain as many as fit into max_bytes together; None: no limit.
 

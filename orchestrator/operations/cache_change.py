@@ -12,6 +12,7 @@ from orchestrator.ledger.snapshots import (
     LAST_GOOD,
     Seed,
     Snapshots,
+    choose_dropped,
     choose_seed,
     choose_snapshot,
     parse_snapshots,
@@ -124,7 +125,7 @@ async def drop_snapshot(target: Target, wanted: str, *, force: bool, trace: Trac
     """The name of what is gone. Raises UsageError, PreflightError (it goes with the last good run, and not force)."""
     async with agent_session(target, trace) as session:
         found = await list_of(session, target)
-        name = wanted if wanted in (*found.broken, *found.arriving) else choose_snapshot(wanted, found)
+        name = choose_dropped(wanted, found)
         if not force:
             await _require_dispensable(session, target, found, name)
         await take_lease(session, target)

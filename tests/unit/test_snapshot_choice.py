@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.ledger.runs import Shape, good_runs, parse_runs
-from orchestrator.ledger.snapshots import choose_seed, parse_snapshots, to_drop
+from orchestrator.ledger.snapshots import choose_dropped, choose_seed, parse_snapshots, to_drop
 
 
 def snapshot(name, *runs, at=1.0):
@@ -94,3 +94,12 @@ def test_what_is_spared_stays_and_counts_first():
 def test_the_first_snapshot_after_the_good_run_is_meant_whatever_its_name():
     kept = [snapshot("after", "r1", "r2", at=9.0), snapshot("zero", "r1", at=3.0)]
     assert choose("last-good", kept, [run("r1", 0), run("r2", 1)]).name == "zero"
+
+
+def test_what_is_dropped_is_named_whole():
+    """A script that runs twice would else take the next one that begins so."""
+    found = parse_snapshots({"snapshots": [snapshot("nightly-2"), {"name": "cut", "manifest": {"broken": "/x"}}]})
+    assert choose_dropped("nightly-2", found) == "nightly-2" and choose_dropped("cut", found) == "cut"
+    for name in ("nightly", "", "last-good"):
+        with pytest.raises(UsageError, match="nothing was dropped"):
+            choose_dropped(name, found)
