@@ -14,6 +14,7 @@ from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_float, as_mapping, as_str
 
 SHOWN_FIELDS = 4
+CACHES_OFF = "torch's caches are off (TORCHINDUCTOR_FORCE_DISABLE_CACHES, say), or it compiled nothing"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,13 @@ def misses_of(compiled: Mapping[str, int] | None) -> int | None:
     return sum(counted) if counted else None
 
 
+def hits_of(compiled: Mapping[str, int] | None) -> int | None:
+    """Look-ups that found something, of both of torch's caches. None: not counted."""
+    if misses_of(compiled) is None:
+        return None
+    return sum((compiled or {}).get(name, 0) for name in ("cache_hits", "aot_cache_hits"))
+
+
 def seed_missed(use: CacheUse | None, compiled: Mapping[str, int] | None, now: CompileCache | None) -> str | None:
     """`seeded from nightly, but ...`: how much was missed, and why as far as that is known. None: nothing was missed.
 
@@ -57,9 +65,11 @@ def seed_missed(use: CacheUse | None, compiled: Mapping[str, int] | None, now: C
         return None
     cache = use.after or now
     misses, new_files = misses_of(compiled), cache.new_files if cache is not None else None
+    if misses == 0 and hits_of(compiled) == 0 and use.after is not None:
+        return f"seeded from {one_line(use.seeded_from)}, but nothing was looked up in it; {CACHES_OFF}"
     if not (misses if misses is not None else new_files):
         return None
-    hits = sum((compiled or {}).get(name, 0) for name in ("cache_hits", "aot_cache_hits"))
+    hits = hits_of(compiled) or 0
     missed = [] if misses is None else [f"{misses} of {hits + misses} look-ups missed"]
     missed += [] if new_files is None else [f"{new_files} new files"]
     return f"seeded from {one_line(use.seeded_from)}, but {' and '.join(missed)}; {_why(use.fit)}"

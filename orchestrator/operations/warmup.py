@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.cache_fit import judge, parse_maker
-from orchestrator.ledger.cache_use import misses_of
+from orchestrator.ledger.cache_use import hits_of, misses_of
 from orchestrator.ledger.runspec import cache_folders
 from orchestrator.operations.cache import COUNT_LIMIT_S, plan_key, show_cache
 from orchestrator.operations.identity import ask_identity
@@ -87,4 +87,5 @@ def _pass(report: LaunchReport) -> WarmupPass:
         new_files=after.new_files if after is not None else None,
         new_graphs=after.new_graphs if after is not None else None,
         complete=after is not None and after.complete,
+        hits=hits_of(compiled),
     )

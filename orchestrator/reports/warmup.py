@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.ledger.cache_enough import Enough
+from orchestrator.ledger.cache_use import CACHES_OFF
 from orchestrator.probes.text import one_line
 from orchestrator.reports.plain import plain_values
 from orchestrator.reports.table import DASH, duration_text
@@ -25,11 +26,18 @@ class WarmupPass:
     new_graphs: int | None
     complete: bool
     """False: the cache was not counted to its end."""
+    hits: int | None = None
+    """None: the payload does not count."""
+
+    @property
+    def looked_nowhere(self) -> bool:
+        """It counts, and there was not one look-up: then that nothing was missed says nothing."""
+        return self.hits == 0 and self.misses == 0
 
     @property
     def found_all(self) -> bool:
         """Nothing was missed and nothing was added."""
-        return self.complete and self.new_files == 0 and not self.misses
+        return self.complete and self.new_files == 0 and not self.misses and not self.looked_nowhere
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,8 @@ def why_not(report: WarmupReport) -> list[str]:
     last = report.passes[-1]
     if not last.complete:
         return [f"what run {last.run_id} added could not be counted to its end"]
+    if last.looked_nowhere:
+        return [f"run {last.run_id} looked nothing up in the cache: {CACHES_OFF}"]
     return [f"in a fresh process the second time still: {pass_text(last)}"]
 
 

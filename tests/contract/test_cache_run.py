@@ -100,6 +100,11 @@ def test_a_run_that_found_all_proves_the_cache_until_something_of_it_changes(lea
     assert proof() is None, other  # what another run added: it may have been for want of it
     last = train("k1")
     assert proof() == last
+    status = leased.base / "runs" / last / "status.json"
+    for hits, proven in ((4, last), (0, None)):  # none, and no miss either: torch's caches were off
+        status.write_text(json.dumps({"compiled": {"cache_hits": hits, "cache_misses": 0}}))
+        assert proof() == proven
+    status.unlink()
     (leased.base / "releases" / "bb").mkdir()
     (leased.base / "current").unlink()
     (leased.base / "current").symlink_to("releases/bb")

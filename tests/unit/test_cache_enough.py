@@ -36,6 +36,13 @@ def test_what_one_process_a_device_compiled_on_cuda_0_serves_a_plan_of_cuda_0_on
     assert len(judge_enough(every, PLAN, None, None).lacking) == 3
 
 
+def test_a_warm_up_whose_caches_are_off_proves_nothing() -> None:
+    """TORCHINDUCTOR_FORCE_DISABLE_CACHES=1: nothing is missed because nothing is looked up."""
+    off = WarmupReport("ct200", "ct200", (PASS, replace(PASS, hits=0)), NOTHING_KNOWN, 0)
+    assert not off.proven and "looked nothing up" in why_not(off)[0] and "DISABLE_CACHES" in render_warmup(off)
+    assert WarmupReport("ct200", "ct200", (replace(PASS, hits=6),), NOTHING_KNOWN, 6).done
+
+
 def test_without_a_plan_the_last_good_run_tells() -> None:
     good = Devices({"cuda:0": 20, "cuda:1": 20}, 0, complete=True)
     found = judge_enough(holding({"cuda:0": 6}), None, "r0", good)

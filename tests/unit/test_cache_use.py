@@ -55,6 +55,13 @@ def test_a_payload_that_counts_nothing_is_judged_by_new_files() -> None:
     assert "not compared: torch_build" in said
 
 
+def test_a_seed_in_which_nothing_was_looked_up_is_told_once_the_run_has_ended() -> None:
+    nothing = dict.fromkeys(HITS, 0)
+    assert seed_missed(use(), nothing, live(0)) is None  # it may be on its way to its first look-up
+    said = seed_missed(replace(use(), after=live(0)), nothing, live(0))
+    assert said is not None and "nothing was looked up in it" in said and "caches are off" in said
+
+
 def test_of_a_run_that_ended_its_own_end_counts() -> None:
     assert seed_missed(replace(use(), after=live(0)), None, live(7)) is None
 

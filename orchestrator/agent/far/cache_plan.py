@@ -12,6 +12,7 @@ from .records import Record, contract
 
 MOST_RUNS = 50
 MISSES = ("cache_misses", "aot_cache_misses", "cache_bypasses")
+HITS = ("cache_hits", "aot_cache_hits")
 OF_THE_SPEC = ("payload", "settings", "targets", "drafters", "model")
 """What decides the shapes and the devices."""
 
@@ -49,7 +50,7 @@ def cache_proof(params: Record, body: bytes, channel: Any) -> Record:
             continue
         if now is None:
             now = _held(cache.measure(params["folders"], check=channel.check))
-        if _found_all(folder) and _held(_after(folder)) == now:
+        if now is not None and _found_all(folder) and _held(_after(folder)) == now:
             fingerprint = records.read_record(folder, contract.FINGERPRINT) or {}
             return {"proof": {"run_id": run_id, "identity": fingerprint.get("identity")}}
     return {"proof": None}
@@ -71,6 +72,9 @@ def _held(folders: Record) -> Any:
 def _found_all(folder: str) -> bool:
     after = _after(folder)
     compiled = (records.read_record(folder, contract.STATUS) or {}).get("compiled")
-    misses = [compiled.get(name) or 0 for name in MISSES] if isinstance(compiled, dict) else []
+    counted = compiled if isinstance(compiled, dict) else {}
+    misses = [counted.get(name) or 0 for name in MISSES]
+    if any(name in counted for name in MISSES) and not any(counted.get(name) for name in HITS):
+        return False  # nothing was looked up: torch's caches were off
     known = [about.get("new_files") for about in after.values() if about.get("exists")]
     return bool(known) and not any(misses) and all(new == 0 for new in known)
