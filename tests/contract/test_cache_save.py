@@ -391,6 +391,40 @@ def test_a_seed_cut_short_anywhere_leaves_the_old_cache_or_the_new_one(cached):
     assert step > 30
 
 
+@pytest.mark.parametrize("next_comes", ["launch", "save"])
+def test_what_others_wrote_after_a_cut_seed_is_kept_and_stops_nobody(cached, next_comes):
+    """A training that orch did not start does not ask what a seeding had begun."""
+    new = all_of(cached)
+    save(cached, "nightly")
+    step, met = 0, 0
+    while True:
+        clear(cached)
+        known = {row["name"] for row in listed(cached)["snapshots"]}
+        died = die_at(step, lambda: seed(cached, "nightly"))
+        if (cached.base / "caches" / "seeding.json").exists():
+            late = [kind for kind, path in cached.folders.items() if os.path.isdir(path + ".orch-seeding")]
+            for kind in late:
+                Path(cached.folders[kind]).mkdir()
+                Path(cached.folders[kind], "stray").write_text(kind)
+            if next_comes == "launch":
+                start._whole_caches(str(cached.base))
+                assert all_of(cached) == new, f"step {step}"
+                clear(cached)  # describes what the launch only moved
+            else:
+                save(cached, "then")
+                assert all_of(cached) == new == kept(cached, "then"), f"step {step}"
+                cached.call(cache_save.cache_drop, name="then")
+            fresh = [row["name"] for row in listed(cached)["snapshots"] if row["name"] not in known]
+            folders = [cached.base / "caches" / "snapshots" / name for name in fresh]
+            found = [file.read_text() for folder in folders for file in folder.glob("*/stray")]
+            assert sorted(found) == sorted(late) and all(whole(cached, name) for name in fresh), f"step {step}"
+            met += bool(late)
+        if not died:
+            break
+        step += 1
+    assert met >= 3
+
+
 def test_a_damaged_snapshot_is_never_half_seeded(cached):
     save(cached, "nightly")
     (cached.base / "caches" / "snapshots" / "nightly" / "triton" / "top.json").write_text("[]")

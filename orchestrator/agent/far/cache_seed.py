@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Tuple
 
 from . import journal, lease, records
 from .blobs import NO_SPACE
-from .cache_aside import describe_aside, finish, new_name, set_aside, write_intent
+from .cache_aside import describe_aside, finish, finish_moving, new_name, set_aside, write_intent
 from .cache_folders import check_folders, holds_something, nested, nothing_starts, separate
 from .copying import copy_hashed, each
 from .durable import sync_file_system, sync_path
@@ -85,6 +85,7 @@ def finish_seeding(base: str, check: Callable[[], None] = lambda: None, *, descr
     aside = seeding["aside"]
     if aside is not None:
         _leave(base, aside, seeding, check)
+    _make_way(base, seeding)
     for path in seeding["targets"].values():
         if os.path.isdir(partial(path)):
             with contextlib.suppress(FileNotFoundError):
@@ -94,8 +95,9 @@ def finish_seeding(base: str, check: Callable[[], None] = lambda: None, *, descr
     records.write_record(base, SEEDED, {"snapshot": seeding["snapshot"], "at": time.time()})
     os.unlink(os.path.join(base, SEEDING))
     sync_path(os.path.dirname(os.path.join(base, SEEDING)))
-    if describe and aside is not None and os.path.isdir(os.path.join(base, SNAPSHOTS, MAKING + aside)):
-        describe_aside(base, aside, check)
+    for name in unfinished(base) if describe else ():
+        if records.read_record(os.path.join(base, SNAPSHOTS, MAKING + name), INTENT) is not None:
+            describe_aside(base, name, check)
 
 
 def _full(folders: Dict[str, str]) -> Dict[str, str]:
@@ -112,6 +114,19 @@ def _leave(base: str, name: str, seeding: Record, check: Callable[[], None]) -> 
             finish(base, name, check)  # there is nothing in it yet
         write_intent(base, name, _full(seeding["folders"]), seeding["folders"], seeding)
     set_aside(base, name)
+
+
+def _make_way(base: str, seeding: Record) -> None:
+    """What somebody wrote meanwhile where a copy goes, a training that orch did not start say: a snapshot, too.
+
+    Only a folder whose copy has not got its name yet: then no intent can take the new cache."""
+    finish_moving(base)
+    targets = seeding["targets"]
+    written = {kind: path for kind, path in targets.items() if os.path.isdir(partial(path)) and holds_something(path)}
+    if written:
+        name = new_name(base)
+        write_intent(base, name, written, seeding["folders"], dict(seeding, why="seed"))
+        set_aside(base, name)
 
 
 def _make_partials(
@@ -191,6 +206,8 @@ def _copy(source: str, target: str, entries: Tuple[Entry, ...], kind: str, check
 
 def _copy_file(source: str, target: str, entry: Entry, name: str) -> None:
     try:
+        if os.lstat(source).st_size != entry.size:  # what is damaged may be of any size
+            raise OpError("damaged", "the snapshot is damaged: %s" % name)
         sha256, before, _ = copy_hashed(source, target, entry.mode)
     except OSError as error:
         if error.filename != source:
