@@ -166,9 +166,11 @@ def test_a_damaged_copy_is_refused_by_the_name_of_the_file(two):
         move(source, sink, "nightly")
     assert caught.value.kind == "damaged" and sink.ask("list_snapshots")["snapshots"] == []
     victim.unlink()
-    with pytest.raises(AgentOpError, match="inductor/01/graph1") as caught:
-        move(source, sink, "nightly")
-    assert caught.value.kind == "damaged" and sink.ask("list_snapshots")["snapshots"] == []
+    for plant in (lambda: None, lambda: os.mkfifo(victim)):  # whose opening waits for a writer
+        plant()
+        with pytest.raises(AgentOpError, match="graph1") as caught:
+            move(source, sink, "nightly")
+        assert caught.value.kind in ("damaged", "changed") and sink.ask("list_snapshots")["snapshots"] == []
 
 
 def test_a_damaged_file_over_there_is_not_linked(two):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.far import cache_clear, cache_seed, lease, live, records, snapshots
+from orchestrator.agent.far import cache_clear, cache_save, cache_seed, lease, live, records, snapshots
 from orchestrator.agent.far.errors import OpError
 from tests.dying import die_at
 
@@ -222,6 +222,67 @@ def test_a_damaged_snapshot_is_refused_by_the_name_of_the_file(cached, damage):
     with pytest.raises(OpError, match=expected) as caught:
         cached.call(cache_seed.cache_seed, name=name, folders=cached.folders)
     assert caught.value.kind == "damaged" and not any(map(os.path.exists, cached.folders.values()))
+
+
+def make_fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_link(path):
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def grow(path):
+    os.truncate(path, 1 << 40)  # which nobody shall read
+
+
+def retell(path):
+    told = json.loads(path.read_text())
+    told["folders"]["inductor"] = {}
+    path.write_text(json.dumps(told))
+
+
+PLANTED = {
+    "a pipe": (make_fifo, "inductor/aa/bb/kernel.so"),
+    "a pipe for files.json": (make_fifo, "files.json"),
+    "a link for a folder": (make_link, "inductor"),
+    "a terabyte": (grow, "inductor/aa/bb/kernel.so"),
+    "sizes of nothing": (retell, "manifest.json"),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_what_is_planted_in_a_snapshot_holds_up_nobody(cached, what):
+    """Were a pipe opened to be read, this would wait until the suite's deadline."""
+    name = clear(cached)["snapshot"]
+    folder = cached.base / "caches" / "snapshots" / name
+    plant, victim = PLANTED[what]
+    plant(folder / victim)
+    if victim == "inductor/aa/bb/kernel.so":
+        assert cached.call(snapshots.snapshot_verify, name=name) == {"damaged": [victim]}
+    else:
+        with pytest.raises(OpError, match=name) as caught:
+            cached.call(snapshots.snapshot_verify, name=name)
+        assert caught.value.kind == "damaged"
+    with pytest.raises(OpError) as caught:
+        cached.call(cache_seed.cache_seed, name=name, folders=cached.folders)
+    assert caught.value.kind == "damaged" and not any(map(os.path.exists, cached.folders.values()))
+    fill(cached.folders)
+    saved = cached.call(cache_save.cache_save, name="now", folders=cached.folders)
+    assert saved["files"] == 6 and cached.call(snapshots.snapshot_verify, name="now") == {"damaged": []}
+
+
+def test_what_was_added_is_told_whatever_its_name_or_kind(cached):
+    os.mkfifo(Path(cached.folders["triton"], "pipe"))
+    done = clear(cached)
+    folder = cached.base / "caches" / "snapshots" / done["snapshot"] / "triton"
+    assert cached.call(snapshots.snapshot_verify, name=done["snapshot"]) == {"damaged": []}
+    os.mkfifo(folder / "another")
+    (folder / "a\nb").touch()
+    damaged = cached.call(snapshots.snapshot_verify, name=done["snapshot"])["damaged"]
+    assert damaged == ["triton/a\nb", "triton/another"]
 
 
 def test_a_seed_cut_short_anywhere_can_be_done_again(cached):

@@ -224,6 +224,10 @@ class _Arrival(Push):
 
 def _is_as(place: str, entry: Entry, time_ns: int) -> bool:
     try:
-        return os.lstat(place).st_mtime_ns == time_ns and hash_file(place) == (entry.sha256, entry.size)
+        there = os.lstat(place)
+        return (there.st_mtime_ns, there.st_size) == (time_ns, entry.size) and hash_file(place) == (
+            entry.sha256,
+            entry.size,
+        )
     except (OSError, ManifestError):
         return False

@@ -223,8 +223,9 @@ class _Copy:
             if kept._replace(sha256="") != entry:
                 continue
             try:
-                same_time = os.lstat(place).st_mtime_ns == facts.st_mtime_ns
-                if same_time and hash_file(source) == hash_file(place) == (kept.sha256, kept.size):
+                there = os.lstat(place)
+                as_told = (there.st_mtime_ns, there.st_size) == (facts.st_mtime_ns, kept.size)
+                if as_told and hash_file(source) == hash_file(place) == (kept.sha256, kept.size):
                     os.link(place, target, follow_symlinks=False)
                     return kept
             except (OSError, ManifestError):

@@ -6,8 +6,10 @@ threads help. What makes the copies last is the caller's one sync of the file sy
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import threading
 
 TYPE_CHECKING = False
@@ -27,9 +29,11 @@ def copy_hashed(source: str, target: str, mode: int) -> Tuple[str, os.stat_resul
     after). Links are not followed. Raises OSError; of the target's after the source was opened."""
     digest = hashlib.sha256()
     buffer = _buffer()
-    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         before = os.fstat(reading)
+        if not stat.S_ISREG(before.st_mode):  # opening a pipe would else wait for a writer
+            raise OSError(errno.EINVAL, "no regular file", source)
         writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             left = before.st_size

@@ -6,6 +6,7 @@ what a pattern says.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import os
@@ -130,9 +131,11 @@ def walk(
 def hash_file(path: str, *, growing: bool = False, check: Callable[[], None] = lambda: None) -> Tuple[str, int]:
     """(sha256, size). growing: it may be appended to meanwhile. Raises OSError, and ManifestError when it changes."""
     digest = hashlib.sha256()
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):  # opening a pipe would else wait for a writer
+            raise OSError(errno.EINVAL, "no regular file", path)
         left = before.st_size
         # One buffer for all: a fresh one each time costs its page faults, twice the reading itself.
         buffer = memoryview(bytearray(min(left, READ_BYTES)))

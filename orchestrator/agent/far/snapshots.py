@@ -15,8 +15,9 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 from . import records
 from .durable import write_synced
 from .errors import OpError
-from .manifest import DIR, FILE, Entry, ManifestError, check_entries, parse
+from .manifest import DIR, FILE, MAX_LISTING_BYTES, Entry, ManifestError, check_entries, parse
 from .records import Record
+from .regular import read_regular
 from .scan import hash_file, scan_fit, walk
 
 SNAPSHOTS = "caches/snapshots"
@@ -103,7 +104,9 @@ def read_files(folder: str) -> Files:
     """Raises OpError: missing, damaged."""
     manifest = read_manifest(folder)
     try:
-        return parse_files(read_files_text(folder), manifest)
+        files = parse_files(read_files_text(folder), manifest)
+        _check_folders(folder, manifest, files)
+        return files
     except (OSError, ValueError, ManifestError) as error:
         name = os.path.basename(folder)
         raise OpError("damaged", "snapshot %s is damaged: %s" % (name, FILES), str(error)) from error
@@ -111,8 +114,7 @@ def read_files(folder: str) -> Files:
 
 def read_files_text(folder: str) -> bytes:
     """files.json as it is. Raises OSError."""
-    with open(os.path.join(folder, FILES), "rb") as stream:
-        return stream.read()
+    return read_regular(os.path.join(folder, FILES), MAX_LISTING_BYTES)
 
 
 def parse_files(text: bytes, manifest: Record) -> Files:
@@ -123,6 +125,18 @@ def parse_files(text: bytes, manifest: Record) -> Files:
     if not isinstance(rows, dict):
         raise ValueError("no object")
     return {kind: check_entries(parse(entries)) for kind, entries in rows.items()}
+
+
+def _check_folders(folder: str, manifest: Record, files: Files) -> None:
+    """Raises ValueError: manifest.json and files.json differ, or a link leads out of the snapshot."""
+    for kind, about in manifest["folders"].items():
+        sizes = [about.get(word) for word in ("bytes", "files")] if isinstance(about, dict) else []
+        if kind not in files or not sizes or not all(type(size) is int for size in sizes):
+            raise ValueError("%s tells something else of %s" % (MANIFEST, kind))
+        if os.path.islink(os.path.join(folder, kind)):
+            raise ValueError("%s is a link" % kind)
+    if len(files) != len(manifest["folders"]):
+        raise ValueError("%s names other caches" % MANIFEST)
 
 
 def kept_files(base: str) -> Iterator[Tuple[str, str, Entry]]:
@@ -179,7 +193,9 @@ def damaged(folder: str, files: Files, check: Callable[[], None]) -> List[str]:
     for kind, entries in files.items():
         top = os.path.join(folder, kind)
         try:
-            found = {entry.path for entry in walk(top, (), odd=[], check=check)}
+            strange: List[str] = []
+            found = {entry.path for entry in walk(top, (), odd=strange, check=check)}
+            found.update(strange)
         except OSError:
             wrong.append(kind)
             continue
@@ -197,6 +213,8 @@ def _as_described(top: str, entry: Entry, check: Callable[[], None]) -> bool:
         if entry.target:
             there = os.readlink(path)
             return entry.target in (there, os.path.relpath(there, os.path.dirname(path)) if there[0] == "/" else there)
+        if os.lstat(path).st_size != entry.size:
+            return False  # what is damaged may be of any size
         return hash_file(path, check=check) == (entry.sha256, entry.size)
     except (OSError, ManifestError):
         return False

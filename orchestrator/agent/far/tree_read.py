@@ -8,6 +8,7 @@ from .blobs import COPY_BYTES, pack_frames
 from .channel import Channel
 from .errors import OpError
 from .manifest import ManifestError, check_path, json_unpack, pack
+from .regular import open_regular
 from .release_store import read_record
 from .scan import BUILT_IN_EXCLUDES, hash_file, scan_fit, walk
 
@@ -48,7 +49,7 @@ def tree_send(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
 def _pieces(folder: str, wanted: List[Tuple[str, int]]) -> Iterator[bytes]:
     for name, size in wanted:
         try:
-            with open(os.path.join(folder, name), "rb", buffering=0) as stream:
+            with open_regular(os.path.join(folder, name)) as stream:
                 left = size
                 while left:
                     data = stream.read(min(left, COPY_BYTES))
