@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from orchestrator.agent.far import cache, cache_plan, cache_run, cache_save, cache_seed, lease, runs
+from orchestrator.agent.far import cache, cache_plan, cache_run, cache_save, cache_seed, lease, live, runs
 from orchestrator.agent.far.cache_clear import cache_clear
 from orchestrator.ledger.cache_use import parse_cache_use
+from tests.waiting import eventually
 
 COMPILES = """
 import os, pathlib, sys, time
@@ -86,6 +87,7 @@ def test_a_run_that_found_all_proves_the_cache_until_something_of_it_changes(lea
         source = COMPILES.format(names=[graph])
         answer = leased.start(source, environment=folders, spec={**like, **spec}, release=str(release))
         assert leased.exit_of(answer)["exit_code"] == 0
+        eventually(lambda: not live.is_held(str(leased.base)), "the wrapper is gone, and the next may start")
         return answer["run_id"]
 
     def proof(**changes):
