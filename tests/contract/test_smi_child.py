@@ -70,6 +70,21 @@ def test_one_that_hangs_is_killed_and_its_last_word_gets_older(repeated, tmp_pat
     assert follower.word()["rows"] == ["0, 7"] and follower.word()["age_s"] > 0.5
 
 
+def test_how_long_nothing_was_heard_is_counted_over_all_that_hung(repeated, tmp_path):
+    follower = repeated("exec sleep 60\n")
+    follower._began -= 100.0
+    told = set()
+
+    def third():
+        told.add(follower.word()["error"])
+        return len(pids(tmp_path)) > 2
+
+    eventually(third, "two hung")
+    assert {words[: len("nvidia-smi has not answered for 10")] for words in told} == {
+        "nvidia-smi has not answered for 10"
+    }
+
+
 def test_one_that_is_not_there_starts_nothing(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", lambda *words, **options: 1 / 0)
     follower = Repeated(["no-such-nvidia-smi"], 2, 1)

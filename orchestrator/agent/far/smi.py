@@ -79,6 +79,9 @@ class Rounds:
         self.words = []
 
 
+HUNG = "nvidia-smi has not answered"
+
+
 def _index(row: str) -> str:
     return row.partition(",")[0]
 
@@ -111,8 +114,9 @@ class Repeated:
         rounds = self._rounds
         age_s = None if rounds.rows_at is None else self._clock() - rounds.rows_at
         error = self._error or "; ".join(rounds.words) or None
-        if error is None and self._clock() - (rounds.rows_at or self._began) > self._silent_s:
-            error = "nvidia-smi has not answered for %d s" % (self._clock() - (rounds.rows_at or self._began))
+        silent_s = self._clock() - (rounds.rows_at or self._began)  # over all that were started since
+        if error == HUNG or (error is None and silent_s > self._silent_s):
+            error = "%s for %d s" % (HUNG, silent_s)
         return {"rows": rounds.rows, "error": error, "age_s": age_s}
 
     def _work(self) -> None:
@@ -157,7 +161,7 @@ class Repeated:
             self._rounds.settle()
             if self._clock() - heard > self._silent_s:
                 self._silent = True
-                return "nvidia-smi has not answered for %d s" % (self._clock() - heard)
+                return HUNG
         return None
 
     def _bury(self, child: subprocess.Popen[bytes]) -> None:
