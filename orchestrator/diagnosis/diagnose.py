@@ -6,10 +6,11 @@ under a run that is slow or dead is what to mend.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from orchestrator.diagnosis.case import Case, NotLooked
+from orchestrator.diagnosis.case import Case, NotLooked, differences
 from orchestrator.diagnosis.finding import CRITICAL, INFO, SYMPTOMS, WARNING, Finding, ranked
 from orchestrator.diagnosis.signatures import cache, changes, compiled, environment, gpus, link, machine, run
 from orchestrator.diagnosis.signatures.words import difference_text, held_text
@@ -40,6 +41,15 @@ LIFTED = (
     "warm-up-insufficient",
 )
 """Changes that are no trouble by themselves."""
+OUTSIDE = frozenset(
+    (
+        *("hub_access", "stale_mount", "dead_mount", "read_only", "io_error", "disk_quota", "inodes_full"),
+        *("open_files", "process_limit", "nccl_remote_error"),
+    )
+)
+"""Failures that the log itself lays to the world around a run: no change of code, data or settings is then to blame."""
+HARMLESS = re.compile(r"(?:.*\.)?(?:steps|max_steps|epochs|seed|name|run_name)|(?:log|trackers)\..*")
+"""Settings that say how long and what for, and nothing of how: a run neither dies nor slows down of one."""
 LIFTED_BY_A_RATE = ("gpu-neighbour",)
 """What is there now may have slowed a run that is over down; it ended none."""
 
@@ -90,7 +100,7 @@ def cheap_findings(case: Case) -> tuple[Finding, ...]:
 
 
 def _judged(case: Case, areas: Iterable[Area]) -> tuple[Finding, ...]:
-    found = ranked(_lifted(one for area in areas for signature in area.signatures for one in signature(case)))
+    found = ranked(_lifted(case, (one for area in areas for signature in area.signatures for one in signature(case))))
     causes = [one for one in found if one.severity != INFO and one.id not in NAMED_CAUSES]
     return tuple(_after(one, causes[0], case) if one.id == "run-dead" and causes else one for one in found)
 
@@ -103,19 +113,26 @@ def _after(dead: Finding, cause: Finding, case: Case) -> Finding:
     return replace(dead, cause=f"most likely {cause.id}, above", next_step=step, command=case.orch("launch", *resume))
 
 
-def _lifted(found: Iterable[Finding]) -> Iterator[Finding]:
+def _lifted(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
     """With what a run suffers from, a change is a cause."""
     listed = list(found)
-    suffers = [one.severity for one in listed if one.id in SYMPTOMS and one.severity != INFO]
+    root = case.run.log.root if case.run is not None and case.run.log is not None else None
+    explained = {"run-dead"} if root is not None and root.kind in OUTSIDE else set()
+    suffers = [one.severity for one in listed if one.id in {*SYMPTOMS} - explained and one.severity != INFO]
     slowed = any(one.id in ("slow", "eager-fallback") and one.severity != INFO for one in listed)
     direct = any(one.id in SELF_EVIDENT and one.severity == CRITICAL for one in listed)
     for one in listed:
-        lifted = one.id in LIFTED or (slowed and one.id in LIFTED_BY_A_RATE)
+        lifted = (one.id in LIFTED and not _is_harmless(case, one)) or (slowed and one.id in LIFTED_BY_A_RATE)
         if lifted and suffers and not direct:
             worse = CRITICAL if CRITICAL in (*suffers, one.severity) else WARNING
             yield replace(one, severity=worse)
         else:
             yield one
+
+
+def _is_harmless(case: Case, one: Finding) -> bool:
+    changed = differences(case.comparison, *changes.OF_THE_RUN) if one.id == "settings-changed" else ()
+    return bool(changed) and all(each.kind == "settings" and HARMLESS.fullmatch(each.name) for each in changed)
 
 
 def _with_healthy(one: Finding, healthy: list[str]) -> Finding:

@@ -66,6 +66,30 @@ def test_a_neighbour_is_a_cause_of_a_run_that_ended_slow_or_out_of_memory_and_of
     assert healthy_and(processes=plan(spared=(bare,))) == ["gpu-neighbour"], "a host that is the target"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: [Errno 116] Stale file handle: '/data/part-1.jsonl'",
+        "OSError: [Errno 30] Read-only file system: '/root/orch/runs/x/status.json'",
+        "OSError: [Errno 122] Disk quota exceeded",
+    ],
+)
+def test_a_change_is_not_blamed_for_what_the_log_lays_to_the_world_around(line: str) -> None:
+    grown = {"data": {"files": 1100, "bytes": 110_000_000_000, "sample": "e" * 64}}
+    log = f'Traceback (most recent call last):\n  File "/root/train.py", line 3, in f\n    g()\n{line}\n'
+    found = diagnosed(run=facts(exit_record=FAILED, log=log), identity_of_run=grown)
+    assert "data-changed" not in ids(found) and "data-changed" in ids(found, info=True)
+    own = log.replace(line, "ValueError: lengths differ")
+    assert ids(diagnosed(run=facts(exit_record=FAILED, log=own), identity_of_run=grown))[0] == "data-changed"
+
+
+def test_more_steps_are_no_cause_of_a_run_that_died() -> None:
+    for name, value, expected in (("steps", 4000, ["run-dead"]), ("train.batch", 64, ["settings-changed", "run-dead"])):
+        spec = {**IDENTITY["spec"], "settings": {"steps": 3000, name: value}}
+        run = facts(exit_record=FAILED, log="ValueError: no\n")
+        assert ids(diagnosed(run=run, identity_of_run={"spec": spec})) == expected
+
+
 def test_the_load_of_now_is_no_cause_of_a_run_that_is_over() -> None:
     loaded = Machine(load=40.0, cpus=2)
     over = facts(exit_record={"exit_code": 0}, pace=metrics(11_700.0))
