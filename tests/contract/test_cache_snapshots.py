@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.far import cache_clear, cache_save, cache_seed, lease, live, records, snapshots
+from orchestrator.agent.far import cache_aside, cache_clear, cache_save, cache_seed, lease, live, records, snapshots
 from orchestrator.agent.far.errors import OpError
 from tests.dying import die_at
 
@@ -119,6 +119,38 @@ def test_it_moves_only_what_is_a_folder_of_its_own(cached, tmp_path, wrong):
     with pytest.raises(OpError) as caught:
         clear(cached)
     assert caught.value.kind == "bad_folder" and os.listdir(cached.folders["inductor"])
+
+
+@pytest.mark.parametrize("where", ["runs", "releases/aa", "caches", "caches/snapshots", "caches/snapshots/old/triton"])
+def test_what_orch_keeps_is_no_cache_whatever_the_inventory_says(cached, where):
+    cached.folders["triton"] = str(cached.base / where)
+    Path(cached.folders["triton"]).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(OpError, match="what orch keeps") as caught:
+        clear(cached)
+    assert caught.value.kind == "bad_folder" and os.listdir(cached.folders["inductor"])
+
+
+def test_one_folder_by_two_names_is_refused(cached, tmp_path):
+    (tmp_path / "alias").symlink_to(cached.folders["inductor"])
+    cached.folders["triton"] = str(tmp_path / "alias" / "aa")
+    with pytest.raises(OpError, match="only through a link") as caught:
+        clear(cached)
+    assert caught.value.kind == "bad_folder" and os.listdir(cached.folders["inductor"])
+
+
+def test_a_cut_clear_is_finished_though_the_place_of_a_cache_is_gone(cached, tmp_path):
+    cached.folders["triton"] = str(tmp_path / "gone" / "triton")
+    fill(cached.folders)
+    cached.call(
+        lambda params, body, channel: cache_aside.write_intent(
+            params["base"], "cut", cached.folders, cached.folders, {}
+        )
+    )
+    shutil.rmtree(tmp_path / "gone")
+    before = contents(cached.folders["inductor"])
+    clear(cached)
+    assert kept(cached, "cut")["inductor"] == before
+    assert cached.call(snapshots.list_snapshots)["unfinished"] == []
 
 
 def test_links_are_not_followed(cached, tmp_path):

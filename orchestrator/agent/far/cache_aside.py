@@ -117,6 +117,8 @@ def _fetch(making: str, kind: str, path: str, check: Callable[[], None]) -> bool
     """Copy a folder that lies beside its old place into the snapshot, compare, remove it. False: it is kept."""
     name = os.path.basename(making)[len(MAKING) :]
     aside, copied = beside(path, name), "%s.orch-copied-%s" % (path, name)
+    if not os.path.isdir(os.path.dirname(path)):  # gone with all that was beside it
+        return True
     remove_below(os.path.dirname(path), copied)
     if not os.path.isdir(aside):
         return True

@@ -8,7 +8,9 @@ from typing import Any, Dict
 
 from . import live
 from .errors import OpError
+from .snapshots import SNAPSHOTS
 
+LIVE = "caches/live"
 TURN_S = 8.0
 """How long a start that is under way may take before this says busy."""
 
@@ -31,6 +33,7 @@ def nothing_starts(base: str) -> Any:
 def check_folders(base: str, folders: Dict[str, str]) -> Dict[str, str]:
     """Raises OpError("bad_folder") for what one rename cannot, or must not, set aside."""
     for kind, path in folders.items():
+        _check_not_ours(base, kind, path)
         if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/":
             raise OpError("bad_folder", "the %s cache %r is not an absolute path to a folder" % (kind, path))
         real = os.path.realpath(path)
@@ -42,7 +45,21 @@ def check_folders(base: str, folders: Dict[str, str]) -> Dict[str, str]:
             raise OpError("bad_folder", "the %s cache %s is a mount point and cannot be renamed" % (kind, path))
         if os.path.lexists(path) and not os.path.isdir(path):
             raise OpError("bad_folder", "the %s cache %s is not a folder" % (kind, path))
+    by_place = {kind: os.path.realpath(path) for kind, path in folders.items()}
+    if nested(by_place) != nested(folders):  # the second would be gone, or there twice, once the first has moved
+        raise OpError(
+            "bad_folder", "a cache lies in another one, and its path says so only through a link", str(by_place)
+        )
     return dict(folders)
+
+
+def _check_not_ours(base: str, kind: str, path: str) -> None:
+    """Runs, releases and snapshots are no cache, whatever the inventory says. Raises OpError("bad_folder")."""
+    real, ours = os.path.realpath(path), os.path.realpath(base)
+    kept = os.path.realpath(os.path.join(base, SNAPSHOTS))
+    among = real.startswith(ours + "/") and not (real + "/").startswith(os.path.join(ours, LIVE) + "/")
+    if among or (real + "/").startswith(kept + "/") or kept.startswith(real + "/"):
+        raise OpError("bad_folder", "the %s cache %s is among what orch keeps below %s" % (kind, path, base))
 
 
 def separate(folders: Dict[str, str]) -> Dict[str, str]:
