@@ -252,8 +252,14 @@ def _io_calls(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"os.{name}()"
         elif owner == "asyncio" and name in _ASYNCIO_IO:
             yield node.lineno, f"asyncio.{name}()"
-        elif name in _PATH_METHODS:
+        elif name in _PATH_METHODS or (name == "open" and _is_file_mode(node.args)):
             yield node.lineno, f".{name}()"
+
+
+def _is_file_mode(args: list[ast.expr]) -> bool:
+    """Path.open takes the mode first; what else is called `open` takes no such text."""
+    first = args[0].value if args and isinstance(args[0], ast.Constant) else None
+    return isinstance(first, str) and 0 < len(first) <= 3 and set(first) <= set("rwxabt+")
 
 
 def check_io(modules: Mapping[str, str]) -> list[str]:
