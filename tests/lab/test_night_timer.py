@@ -51,7 +51,11 @@ class Timer(Place):
         # What lets the suite's guard see that this is a lab: known to this shell, and so missing in a timer.
         secrets.write_text(f"ORCH_LAB_RECORD={lab.record.file}\n")
         secrets.chmod(0o600)
-        variables = {**VARIABLES, "publish_to": str(self.drafter)}
+        self.told = folder / "told"
+        teller = folder / "tell"
+        teller.write_text(f'#!/bin/sh\necho "$ORCH_OUTCOME" >>"{self.told}"\n')
+        teller.chmod(0o755)
+        variables = {**VARIABLES, "publish_to": str(self.drafter), "tell": str(teller)}
         words = [f"--var={key}={value}" for key, value in variables.items()]
         scheduled = self.orch(
             "schedule", str(PROJECT / "playbooks/nightly.yaml"), "--at", "02:00", "--tz", "Europe/Berlin",
@@ -115,7 +119,7 @@ def test_two_nights_from_the_timer_to_a_published_drafter(timer: Timer) -> None:
     trees = []
     for night in (1, 2):
         timer.seed(night)
-        done = timer.elapse()
+        done = timer.elapse() if night == 1 else timer.orch("schedule", "run-now", "nightly", timeout_s=280)
         assert done.returncode == 0, said(done)
         there = json.loads(timer.ok("publish", "--to", str(timer.drafter), "--list", "--json"))
         current = there["publications"][0]
@@ -123,6 +127,7 @@ def test_two_nights_from_the_timer_to_a_published_drafter(timer: Timer) -> None:
         assert current["acceptance_length"] >= 1 and current["lossless"] is True
         described = json.loads((timer.drafter / "current" / "config.json").read_text())
         assert described["architectures"] == ["DFlashDraftModel"]
+        assert timer.told.read_text().split() == ["done"] * night
         trees.append(there["current"])
         assert there["previous"] == (trees[0] if night == 2 else None)
     assert trees[0] != trees[1]

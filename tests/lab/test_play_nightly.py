@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from orchestrator.lab.embedded import EmbeddedLab
-from orchestrator.lab.real import RealLab
 from orchestrator.lab.surface import Lab
 from tests.lab.place import PROJECT, Place, said
 from tests.made_venv import MadeVenv
@@ -351,21 +350,3 @@ def test_a_checkpoint_is_judged_by_a_run_of_its_own(night: NightHere) -> None:
     spec = json.loads(Path(night.base, "runs", judging, "run.json").read_text())
     assert spec["resume_from"] == f"{night.base}/runs/{launched}/checkpoints/step-4"
     assert spec["play"] == told["play"]
-
-
-@pytest.mark.real_lab
-def test_what_the_timer_starts_publishes_twice_in_a_row(real_lab: RealLab, tmp_path: Path) -> None:
-    """The service's own command line in its own environment, through SSH into a real container."""
-    night = Night(real_lab, tmp_path, "/root/venv/bin/python")
-    try:
-        night.ok("schedule", *night.words, "--at", "02:00", "--offline", "--yes", timeout_s=120.0)
-        published = []
-        for _ in range(2):
-            done = night.orch("schedule", "run-now", "nightly", timeout_s=120.0)
-            assert done.returncode == 0, said(done)
-            published.append(night.published())
-            (told,) = night.told()
-            assert told.startswith("done: ")
-        assert len(set(published)) == 2 and "tau: 3.2 (published: 3.2)" in told
-    finally:
-        night.clean()
