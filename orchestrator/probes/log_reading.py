@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
 from orchestrator.probes.failures.found import FailureFound
 from orchestrator.probes.failures.kinds import KINDS
-from orchestrator.probes.failures.search import SIGNATURES, find_failures, root_of
+from orchestrator.probes.failures.search import RETRIED, SIGNATURES, find_failures, root_of
 from orchestrator.probes.log_scan import LogScan, Part
 from orchestrator.probes.pane import joined_pane
 from orchestrator.probes.progress import Progress, RateTold, StepTold, progress_of
-from orchestrator.probes.rows import Origin, Row, Told, moved, outdented, peeled, rows_of, told_rows
+from orchestrator.probes.rows import MAX_ROW_CHARS, Origin, Row, Told, moved, outdented, peeled, rows_of, told_rows
 from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
 from orchestrator.probes.traceback_facts import Traceback
 from orchestrator.probes.tracebacks import find_tracebacks
@@ -171,13 +171,16 @@ def _of_rows(told: Sequence[Told], progress: Progress) -> LogReading:
 def _raised_last(
     told: Sequence[Told], tracebacks: Sequence[Traceback], steps: Sequence[StepTold]
 ) -> FailureFound | None:
-    """The last rows of a traceback whose begin was not copied: an exception by its name, and no step after it."""
+    """The end of a traceback whose begin was not copied: an exception by its name. Nothing is tried again behind it,
+    and no step follows."""
     said = [each for each in told[-LAST_ROWS:] if each.text.strip()]
-    for each in reversed(said):
+    for number, each in reversed(list(enumerate(said))):
         found = _RAISED.match(each.text) if not each.origin.is_stamped else None
         if found is None or each.text.startswith("KeyboardInterrupt"):
             continue
         span = each.row.span()
+        if any(RETRIED.search(other.text[:MAX_ROW_CHARS]) for other in said[number : number + 4]):
+            return None
         if any(step.span.start > span.start for step in steps) or any(_overlap(one.span, span) for one in tracebacks):
             return None
         values = {"exception_type": Value(found["type"], each.row.span(*found.span("type")))}

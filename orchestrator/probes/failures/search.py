@@ -37,7 +37,7 @@ MAX_NOTICED = 1024
 MAX_RANK = 100_000
 MAX_ROW_CHARS = 4096
 """Of a longer row the begin is searched."""
-_RETRIED = re.compile(
+RETRIED = re.compile(
     r"\bretrying\b|\bwill retry\b|trying (?:again|to resume)|\bresuming\b|\battempt \d+ ?(?:of|/) ?\d+", re.IGNORECASE
 )
 _WEAK = re.compile(
@@ -225,7 +225,7 @@ def _is_harmless(traceback: Traceback, told: Sequence[Told], starts: Sequence[in
     after = bisect_left(starts, traceback.span.end)
     message = (traceback.links[-1].exception or "").split("\n")[1:]  # which goes on with what was printed behind it
     behind = [each.text[:MAX_ROW_CHARS] for each in told[after : after + 3]]
-    return any(_RETRIED.search(text) for text in [*message[:20], *behind])
+    return any(RETRIED.search(text) for text in [*message[:20], *behind])
 
 
 def _unknown_exceptions(
