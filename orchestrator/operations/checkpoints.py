@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
+from orchestrator.probes.values import as_mapping
 from remote_payload import contract
 
 
-async def find_checkpoint(session: AgentSession, target: Target, wanted: str) -> str:
-    """`last`, RUN or RUN:STEP -> absolute path of a complete checkpoint. Raises UsageError listing what there is."""
+@dataclass(frozen=True)
+class Checkpoint:
+    path: str
+    """Absolute, on the target."""
+    run_id: str
+    settings: Mapping[str, object]
+    """Of the run that saved it."""
+
+
+async def find_checkpoint(session: AgentSession, target: Target, wanted: str) -> Checkpoint:
+    """`last`, RUN or RUN:STEP -> a complete checkpoint. Raises UsageError listing what there is."""
     listed = await session.request("list_runs", base=target.base)
     return choose_checkpoint(target.base, listed.header["runs"], wanted)
 
 
-def choose_checkpoint(base: str, runs: list[dict[str, Any]], wanted: str) -> str:
+def choose_checkpoint(base: str, runs: list[dict[str, Any]], wanted: str) -> Checkpoint:
     run_id, _, step = wanted.partition(":")
     if step and not step.isdecimal():
         raise UsageError(f"--resume takes RUN or RUN:STEP, not {wanted!r}", way_out="orch launch --resume")
@@ -41,4 +53,6 @@ def choose_checkpoint(base: str, runs: list[dict[str, Any]], wanted: str) -> str
             way_out="orch launch   (from scratch)",
         )
     run_of, name = candidates[-1]
-    return f"{base}/runs/{run_of}/{contract.CHECKPOINTS}/{name}"
+    record = next(run for run in runs if run["run_id"] == run_of)
+    settings = as_mapping(record.get("settings"))
+    return Checkpoint(f"{base}/runs/{run_of}/{contract.CHECKPOINTS}/{name}", run_of, settings)

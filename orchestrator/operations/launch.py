@@ -26,7 +26,7 @@ from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.cache_use import parse_cache_use
 from orchestrator.ledger.run_environment import KEY, RunEnvironment
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
-from orchestrator.operations.checkpoints import find_checkpoint
+from orchestrator.operations.checkpoints import Checkpoint, find_checkpoint
 from orchestrator.operations.environment_check import environment_notes
 from orchestrator.operations.run_environment import environment_for_launch
 from orchestrator.operations.seeding import NotEmptyError, make_seed, plan_seed, require_fit
@@ -215,12 +215,15 @@ async def _start(
 ) -> LaunchReport:
     now_s = time.time()
     run_id = request.run_id or new_run_id(now_s, secrets.token_hex(2))
-    resume_from = await find_checkpoint(session, target, request.resume) if request.resume else None
+    resumed = await find_checkpoint(session, target, request.resume) if request.resume else None
+    resume_from = resumed.path if resumed else None
+    # A checkpoint goes on as it began: with its run's settings, where nobody says otherwise.
+    settings = {**(resumed.settings if resumed else {}), **request.settings}
     spec = build_run_spec(
         target,
         payload,
         run_id=run_id,
-        settings=request.settings,
+        settings=settings,
         resume_from=resume_from,
         who=who_asks(),
         now_s=now_s,
@@ -264,10 +267,21 @@ async def _start(
         release=facts.release or "",
         resume_from=resume_from,
         environment=environment,
-        notes=(*notes(payload, facts), *filter(None, [environment.note() if environment else None])),
+        notes=(
+            *notes(payload, facts),
+            *filter(None, [environment.note() if environment else None, _kept(resumed, payload, request)]),
+        ),
         ended=answer.get("ended"),
         log_tail=answer.get("log_tail") or "",
     )
+
+
+def _kept(resumed: Checkpoint | None, payload: Payload, request: LaunchRequest) -> str | None:
+    """The settings that neither the inventory nor the command line would have given it."""
+    asked = {**payload.settings, **request.settings}
+    of_it = resumed.settings.items() if resumed else ()
+    kept = [f"{name}={value}" for name, value in of_it if name not in request.settings and asked.get(name) != value]
+    return f"as run {resumed.run_id} had them: {', '.join(kept)}" if resumed and kept else None
 
 
 async def _wait(

@@ -74,10 +74,11 @@ def test_steps_settings_stop_and_resume(place: Place) -> None:
     assert "was stopped (exit code 3)" in place.ok("status")
     stopped_at = place.status()["run"]["status"]["step"]
 
-    assert f"goes on from {place.base}/runs/{first['run_id']}/checkpoints/step-{stopped_at}" in place.ok(
-        "launch", "--resume", "--wait", "end", "--set", f"steps={stopped_at + 5}"
-    )
-    assert f"from {stopped_at} settings" in place.ok("logs")
+    resumed = place.ok("launch", "--resume", "--wait", "end", "--set", f"steps={stopped_at + 5}")
+    assert f"goes on from {place.base}/runs/{first['run_id']}/checkpoints/step-{stopped_at}" in resumed
+    assert f"as run {first['run_id']} had them: name=a b" in resumed
+    settings = {"lr": 0.1, "name": "a b", "steps": stopped_at + 5}
+    assert f"from {stopped_at} settings {settings}" in place.ok("logs")
     assert f"reached: {stopped_at + 5}" in place.ok("status")
     assert "from 0 settings" in (place.ok("launch", "--from-scratch", "--wait", "end") and place.ok("logs"))
 

@@ -99,7 +99,7 @@ RUNS: list[dict[str, Any]] = [
     [("last", "b/checkpoints/step-5"), ("a", "a/checkpoints/step-20"), ("a:10", "a/checkpoints/step-10")],
 )
 def test_resume_takes_only_complete_checkpoints(wanted: str, found: str) -> None:
-    assert choose_checkpoint("/root/orch", RUNS, wanted) == f"/root/orch/runs/{found}"
+    assert choose_checkpoint("/root/orch", RUNS, wanted).path == f"/root/orch/runs/{found}"
 
 
 @pytest.mark.parametrize("wanted", ["b:9", "c", "zz", "a:11"])

@@ -56,7 +56,7 @@ def run_facts(params: Record, body: bytes, channel: Any) -> Tuple[Record, bytes]
 
 
 def list_runs(params: Record, body: bytes, channel: Any) -> Record:
-    """{"live", "runs": [{run_id, created_at, release, exit}]}, oldest first."""
+    """{"live", "runs": [{run_id, created_at, release, settings, exit, checkpoints}]}, oldest first."""
     base = records.base_folder(params)
     listed = []
     for run_id in records.run_ids(base)[-MAX_LISTED:]:
@@ -64,6 +64,7 @@ def list_runs(params: Record, body: bytes, channel: Any) -> Record:
         spec = records.read_record(folder, contract.RUN_SPEC) or {}
         exit_record = records.read_record(folder, contract.EXIT)
         about = {"run_id": run_id, "created_at": spec.get("created_at"), "release": spec.get("release")}
+        about["settings"] = spec.get("settings")
         listed.append(dict(about, exit=exit_record, checkpoints=checkpoints(folder)))
     return {"live": live.facts(base), "runs": listed}
 
