@@ -36,10 +36,15 @@ def check_targets(arguments: argparse.Namespace, output: Output) -> int:
         raise NotAsWantedError(
             f"{report.target}: the environment is not as it should be ({len(wrong)} wrong)",
             evidence="\n".join(finding.text for finding in wrong[:5]),
-            way_out="\n".join(filter(None, [REBUILD if by_lock else "", wrong[0].way_out])) or "see above",
+            way_out="\n".join(_ways_out(by_lock, wrong[0].way_out)) or "see above",
         )
 
     return for_each(targets, work, show, output)
+
+
+def _ways_out(by_lock: bool, of_first: str) -> list[str]:
+    ways = [REBUILD] if by_lock else []
+    return [*ways, of_first] if of_first and not any(way.startswith(of_first) for way in ways) else ways
 
 
 def baseline(arguments: argparse.Namespace, output: Output) -> int:

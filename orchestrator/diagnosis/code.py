@@ -75,6 +75,9 @@ def line_diff(change: FileChange, contents: Mapping[str, bytes]) -> LineDiff:
             return LineDiff(change, (), "it is no text")
         else:
             sides.append(plain_lines(contents[sha256].decode("utf-8", "replace")))
+    if all(side[-1:] == [""] for side in sides):
+        # What follows the last line's end is no line; difflib would take it for one that changed in a long file.
+        sides = [side[:-1] for side in sides]
     lines = list(difflib.unified_diff(sides[0], sides[1], f"a/{change.path}", f"b/{change.path}", lineterm=""))
     if not lines:
         return LineDiff(change, (), "only whether it may be executed")

@@ -262,8 +262,11 @@ def test_lines_come_from_the_contents_by_their_hashes() -> None:
     contents = {A: b"one\ntwo\n", B: b"one\n\x1b[31mthree\n", C: b"\0\1"}
     diffs = [line_diff(change, contents) for change in changes]
     assert diffs[0].why_not == "it is no text"
-    assert diffs[1].lines[2:] == ("@@ -1,3 +1,3 @@", " one", "-two", "+three", " ")
+    assert diffs[1].lines[2:] == ("@@ -1,2 +1,2 @@", " one", "-two", "+three")
     assert (diffs[1].added, diffs[1].removed) == (1, 1)
+    long = b"".join(b"x = %d\n\n" % n for n in range(150))
+    appended = line_diff(changes[1], {A: long, B: long + b"# edited\n"})
+    assert (appended.added, appended.removed) == (1, 0), "one line more is one line, in a long file too"
     assert "pruned" in (line_diff(changes[1], {A: b""}).why_not or "")
     assert "executed" in (line_diff(FileChange("x.sh", A, A + "+x"), contents).why_not or "")
 

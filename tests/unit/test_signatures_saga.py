@@ -157,6 +157,7 @@ def test_a_file_edited_in_place_is_named() -> None:
     found = diagnosed(identity_of_run={"edited": {"dflash_model.py": "9" * 64}})
     assert ids(found) == ["code-edited"]
     assert "dflash_model.py" in found.findings[0].what
+    assert found.findings[0].evidence[0] == "dflash_model.py: edited since it was deployed"
 
 
 def test_an_expected_file_that_is_another_is_named() -> None:

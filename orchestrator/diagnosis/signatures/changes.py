@@ -63,7 +63,7 @@ def _outside(edited: list[Difference]) -> bool:
 def _edit_line(one: Difference) -> str:
     if one.kind == "expected":
         return f"{one.name}: {one.b or 'not known'}"
-    return difference_text(one)
+    return f"{one.name}: {'deleted' if one.b == 'missing' else 'edited'} since it was deployed"
 
 
 def settings_changed(case: Case) -> Iterator[Finding]:
