@@ -34,6 +34,10 @@ class PushResult:
     bytes_copied: int
     """Over there, from other releases."""
     already_there: bool
+    mended: tuple[str, ...] = ()
+    """Files that somebody had edited or removed in place, and that are again as they were sent."""
+    kept: str | None = None
+    """Where the edited tree is kept."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,11 @@ async def push_tree(
     *,
     provenance: Mapping[str, object] | None = None,
     share: bool = False,
+    mend: bool = False,
     on_progress: OnProgress | None = None,
 ) -> PushResult:
     """A whole, verified release in `store`, or nothing new there. The record keeps `provenance` and the git facts.
+    mend: a release that is there and was edited in place is made anew, and the edited one kept beside it.
     share: what other trees of the store hold too becomes one file with theirs; for what nobody writes to.
 
     Raises TransferError, BusyError, OutcomeUnknownError (the link went: push again, what arrived is kept).
@@ -60,7 +66,7 @@ async def push_tree(
     record = {"git": asdict(source.git) if source.git else None, **(provenance or {})}
     manifest = await asyncio.to_thread(pack, source.entries)
     params = {"store": store, "tree_hash": source.tree_hash, "provenance": record, "lock_wait_s": LOCK_WAIT_S}
-    params["share"] = share
+    params.update(share=share, mend=mend)
     try:
         async with session.exchange("tree_push", body=manifest, **params) as exchange:
             reply = await exchange.receive()
@@ -77,6 +83,8 @@ async def push_tree(
         bytes_sent=bytes_sent,
         bytes_copied=reply.header["copied_bytes"],
         already_there=reply.header["already_there"],
+        mended=tuple(reply.header["mended"]),
+        kept=reply.header["kept"],
     )
 
 

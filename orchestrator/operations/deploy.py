@@ -41,6 +41,8 @@ async def deploy(
     """Raises TransferError (nothing switched), BusyError, and what connecting raises."""
     payload = require_payload(target)
     store = f"{target.base}/releases"
+    mended: tuple[str, ...] = ()
+    kept: str | None = None
     # While the files are read the connection is made; a mistake in the files is told either way.
     reading = asyncio.ensure_future(asyncio.to_thread(_read_payload, payload, revision))
     async with _seen_to(reading), agent_session(target, trace) as session:
@@ -51,7 +53,15 @@ async def deploy(
             files_sent, bytes_sent = plan.files_missing, plan.bytes_missing
         else:
             await take_lease(session, target)
-            pushed = await push_tree(session, source, store, provenance=_provenance(payload), on_progress=on_progress)
+            pushed = await push_tree(
+                session,
+                source,
+                store,
+                provenance=_provenance(payload),
+                on_progress=on_progress,
+                mend=state["live_run"] is None,  # a run goes on with the code that it began with
+            )
+            mended, kept = pushed.mended, pushed.kept
             files_sent, bytes_sent = pushed.files_sent, pushed.bytes_sent
             await switch_current(session, target.base, source.tree_hash)
             await session.request("prune_releases", base=target.base, keep=KEEP_RELEASES, in_use=[])
@@ -70,6 +80,8 @@ async def deploy(
         git_branch=git.branch if git else None,
         git_dirty_files=len(git.dirty_files) if git else None,
         live_run=state["live_run"],
+        mended=mended,
+        kept=kept,
     )
 
 

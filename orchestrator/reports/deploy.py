@@ -25,6 +25,10 @@ class DeployReport:
     git_dirty_files: int | None
     live_run: str | None
     """A run that is live keeps its own release; None: nothing is live."""
+    mended: tuple[str, ...] = ()
+    """Files that somebody had edited or removed in place."""
+    kept: str | None = None
+    """Where the edited release is."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ def render_deploy(report: DeployReport) -> str:
         lines = [
             f"{report.target}: release {short(report.release)} is live (was {short(report.previous)}); sent {sent}"
         ]
+    if report.mended:
+        names = ", ".join(report.mended[:5]) + (", ..." if report.mended[5:] else "")
+        lines.append(
+            f"  edited in place there, and again as deployed: {names}; the edited release is kept in {report.kept}"
+        )
     if report.git_commit:
         dirty = report.git_dirty_files
         changed = "unchanged" if dirty == 0 else f"{dirty} changed file{'s' if dirty != 1 else ''}"

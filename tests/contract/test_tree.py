@@ -178,6 +178,25 @@ async def test_an_edit_in_place_is_found(source, store):
         }
 
 
+async def test_a_release_that_was_edited_in_place_is_made_anew_and_the_edit_kept(source, store):
+    async with open_agent() as session:
+        first = await push_tree(session, scan_folder(source), str(store), mend=True)
+        release = Path(first.path)
+        (release / "written.json").write_text("by a training")
+        untouched = await push_tree(session, scan_folder(source), str(store), mend=True)
+        assert untouched.already_there and untouched.kept is None and (release / "written.json").exists()
+
+        (release / "run.sh").write_text("a cure")
+        (release / "empty").unlink()
+        left = await push_tree(session, scan_folder(source), str(store))
+        assert left.already_there and (release / "run.sh").read_text() == "a cure", "only when it is asked for"
+        again = await push_tree(session, scan_folder(source), str(store), mend=True)
+        assert (again.path, again.mended, again.already_there) == (first.path, ("empty", "run.sh"), False)
+        assert contents(release) == expected(source)
+        assert again.kept is not None and (Path(again.kept) / "run.sh").read_text() == "a cure"
+        assert (await push_tree(session, scan_folder(source), str(store), mend=True)).already_there
+
+
 async def test_spoiled_content_in_an_old_release_is_not_copied(source, store):
     async with open_agent() as session:
         first = await push_tree(session, scan_folder(source), str(store))

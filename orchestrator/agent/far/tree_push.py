@@ -1,7 +1,7 @@
 """Receives a tree into a store: ask for what is missing, verify, sync, rename.
 
 Rule: until the last rename nothing outside <store>/.incoming is touched; a cut at any point leaves the store as
-it was, and what had arrived whole is not asked for again.
+it was, and what had arrived whole is not asked for again. One that is made anew is set aside just before that rename.
 
     .incoming/lock     flock: one push per store at a time, so everything else in .incoming is this push's
     .incoming/blobs/   contents by sha256; survives a cut
@@ -56,19 +56,29 @@ def tree_push(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
     if share and any(entry.kind == FILE and entry.mode != 0o644 for entry in entries):
         raise OpError("bad_manifest", "a mode is one file's: a tree that shares its files has none but 0644")
     final = os.path.join(store, name)
-    if is_complete(final):
-        return {"path": final, "already_there": True, "copied_bytes": 0}
+    spoiled = _spoiled(final, entries, channel) if params.get("mend") and is_complete(final) else []
+    if is_complete(final) and not spoiled:
+        return {"path": final, "already_there": True, "copied_bytes": 0, "mended": [], "kept": None}
     try:
         with one_push(store, float(params["lock_wait_s"]), channel) as incoming:
             push = _Release(store, incoming, entries, channel, share=share)
-            copied = push.make(name, params.get("provenance"))
+            copied = push.make(name, params.get("provenance"), anew=bool(spoiled))
     except ManifestError as error:
         raise OpError("bad_content", str(error)) from error
     except OSError as error:
         if error.errno in NO_SPACE:
             raise OpError("disk_full", "no space left below %s; the push was undone" % store, str(error)) from error
         raise OpError("io", "%s: %s" % (store, error)) from error
-    return {"path": final, "already_there": False, "copied_bytes": copied}
+    kept = push.aside if spoiled else None
+    return {"path": final, "already_there": False, "copied_bytes": copied, "mended": spoiled, "kept": kept}
+
+
+def _spoiled(release: str, entries: Sequence[Entry], channel: Channel) -> List[str]:
+    """Paths of what was pushed and is another or gone. What was added is left alone: a training may write there."""
+    from .release_facts import edited
+
+    pushed = {entry.path for entry in entries}
+    return [path for path in edited(release, channel.check) or {} if path in pushed]
 
 
 @contextlib.contextmanager
@@ -256,11 +266,16 @@ class Push:
 
 
 class _Release(Push):
-    def make(self, name: str, provenance: Any) -> int:
-        """Bytes that were copied from other releases."""
+    aside: str | None = None
+    """Where the release that was edited in place is kept."""
+
+    def make(self, name: str, provenance: Any, *, anew: bool = False) -> int:
+        """Bytes that were copied from other releases. anew: also where it is there."""
         self._name, self._provenance = name, provenance
         final = os.path.join(self._store, name)
-        if not os.path.isdir(final):
+        if anew:
+            self.aside = os.path.join(self._store, ".edited-%s-%d" % (name[:12], time.time_ns()))
+        if anew or not os.path.isdir(final):
             return self.run()
         self.sweep()
         self._adopt(final)
@@ -271,6 +286,8 @@ class _Release(Push):
         final = os.path.join(self._store, self._name)
         write_record(final, self._name, self._entries, self._provenance)
         if tree != final:
+            if self.aside is not None:
+                os.rename(final, self.aside)  # a cut here leaves no release of this name: the next push makes it
             os.rename(tree, final)
         sync_path(self._store)
 
