@@ -96,7 +96,7 @@ def test_a_run_that_orch_did_not_start_gets_a_record_and_is_compared(users: User
     first = json.loads(users.ok("adopt", "--json"))
     assert first["command"][-1] == "train.py" and first["folder"] == users.root and first["log"] == "pane"
     again = users.orch("adopt")
-    assert again.returncode == 9 and first["run_id"] in said(again)
+    assert again.returncode == 9 and f"    run {first['run_id']}\n" in said(again), said(again)
     assert users.orch("launch").returncode in (9, 10), "it holds live.lock like any other run"
     status = users.status()
     assert (status["run"]["run_id"], status["run"]["state"]["phase"]) == (first["run_id"], "running")

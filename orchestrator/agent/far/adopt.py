@@ -53,7 +53,11 @@ def adopt_session(params: Record, body: bytes, channel: Any) -> Record:
     folder = records.run_folder(base, params.get("run_id"))
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     if live.is_held(base):
-        raise OpError("busy", "a run is live; nothing was adopted", str(live.facts(base)["content"]))
+        content = live.facts(base)["content"]
+        run_id = content.get("run_id") if isinstance(content, dict) else None
+        raise OpError(
+            "busy", "a run is live; nothing was adopted", "run %s" % (run_id or "that live.lock does not name")
+        )
     name = str(params.get("session") or "")
     tmux = ["tmux", *(["-S", str(params["socket"])] if params.get("socket") else [])]
     pane, stat = find_training(panes(tmux, name), name)
