@@ -111,7 +111,11 @@ async def _in_a_thread(url: str, body: bytes, limit_s: float) -> str:
     try:
         return await asyncio.wait_for(answer, limit_s)
     except TimeoutError:
-        return f"no answer within {limit_s:g} s"
+        return _no_answer(limit_s)
+
+
+def _no_answer(limit_s: float) -> str:
+    return f"no answer within {limit_s:g} s"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -134,6 +138,8 @@ def _post_once(url: str, body: bytes, limit_s: float) -> str:
         return f"it answered {error.code} {http.client.responses.get(error.code, '')}".rstrip()
     except Exception as error:  # of sockets, TLS, http.client, and addresses that are none
         reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):  # the socket's own limit can pass a moment before ours
+            return _no_answer(limit_s)
         kind = type(reason if isinstance(reason, BaseException) else error).__name__
         # Only sockets and TLS say nothing of the address but its host.
         return one_line(f"{kind}: {reason}", 200) if isinstance(reason, OSError) else kind
