@@ -37,7 +37,7 @@ def read_playbook(text: str, path: Path, given: Sequence[str] = ()) -> Playbook:
     try:
         values, places, mistakes = _values(text)
     except MistakeError as error:
-        raise error_for(str(path), text, [_with_quotes(error.mistake, text)]) from error
+        raise error_for(str(path), _without_secrets(text), [_with_quotes(error.mistake, text)]) from error
     variables = _variables(values, given, path)
     filled = _filled_in(values, variables)
     found = relations.find_unknown_names(values, places, variables)
@@ -45,11 +45,18 @@ def read_playbook(text: str, path: Path, given: Sequence[str] = ()) -> Playbook:
         entry = schema.PlaybookEntry.model_validate(filled)
     except ValidationError as error:
         wrong = [_of_schema(details, places, values) for details in error.errors(include_url=False)]
-        raise error_for(str(path), text, [*mistakes, *not_said_yet([*wrong, *found], mistakes)]) from error
+        raise error_for(
+            str(path), _without_secrets(text), [*mistakes, *not_said_yet([*wrong, *found], mistakes)]
+        ) from error
     mistakes += not_said_yet([*found, *relations.find_mistakes(entry, places)], mistakes)
     if mistakes:
-        raise error_for(str(path), text, mistakes)
+        raise error_for(str(path), _without_secrets(text), mistakes)
     return _playbook(entry, places, path, hashlib.sha256(text.encode()).hexdigest(), variables)
+
+
+def _without_secrets(text: str) -> str:
+    """As its lines are shown: an address that was written where only its place belongs is not repeated into logs."""
+    return re.sub(r"(webhook[\"']?\s*:\s*[\"']?)(?!env:|file:|\$)[^\s\"',}]+", r"\1(not shown)", text)
 
 
 def _values(text: str) -> tuple[object, Places, list[Mistake]]:

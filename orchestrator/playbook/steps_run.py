@@ -26,7 +26,7 @@ from orchestrator.playbook.steps_gate import judged_on
 from orchestrator.playbook.steps_look import refuse_findings
 from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.training import RunPhase
-from orchestrator.probes.values import as_bool, as_float
+from orchestrator.probes.values import as_bool, as_float, as_str
 from orchestrator.reports.launch import render_started
 from orchestrator.reports.table import rate_text
 from orchestrator.reports.warmup import render_warmup, why_not
@@ -210,6 +210,9 @@ async def evaluate(at: At, options: schema.EvaluateOptions) -> Done:
             evidence=f"{look.run.folder}/{contract.RESULT} is not there, or cannot be read",
             way_out="docs/payloads.md says what a payload writes there",
         )
+    named = as_str(result.get("run_id"))
+    if named not in (None, judged):
+        raise NotAsWantedError(f"run {judged} on {at.target.name}: its {contract.RESULT} is of another run, {named}")
     tau, lossless = as_float(result.get("acceptance_length")), as_bool(result.get("lossless"))
     if tau is not None and not math.isfinite(tau):
         raise NotAsWantedError(f"run {judged} on {at.target.name}: its acceptance length is {tau}, no number")

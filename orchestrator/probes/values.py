@@ -14,7 +14,10 @@ def as_int(value: object) -> int | None:
 
 def as_float(value: object) -> float | None:
     """Whole numbers too. NaN stays: a loss that is no number is news, not unknown."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    try:
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    except OverflowError:  # hundreds of digits
+        return None
 
 
 def as_str(value: object) -> str | None:

@@ -12,6 +12,7 @@ from orchestrator.ledger.publications import Shelved, shelved
 from orchestrator.playbook.schema import GateOptions
 from orchestrator.playbook.steps_gate import judge, judged_on, let_through
 from orchestrator.playbook.variables import LET_THROUGH
+from orchestrator.probes.values import as_float
 
 
 def there(tau: float | None) -> Shelved:
@@ -94,3 +95,7 @@ def test_what_was_judged_may_replace_what_it_was_compared_with() -> None:
 def test_nothing_else_is_published(known: Mapping[str, object], what: str, where: str) -> None:
     with pytest.raises(NotAsWantedError, match="no `gate` has let it through"):
         let_through(known, what, where)
+
+
+def test_a_number_of_hundreds_of_digits_is_not_known() -> None:
+    assert as_float(10**400) is None and as_float(10**20) == 1e20

@@ -51,3 +51,11 @@ def test_nothing_is_begun_and_nothing_recorded(
     assert main(["play", "-i", str(inventory), str(playbook)]) == 3
     assert "did you mean `launch`?" in capsys.readouterr().err
     assert not touched.exists() and not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    "written", ["webhook: https://h/S3CR3T", 'webhook: "https://h/S3CR3T"', "webhok: env:A, webhook: S3CR3T"]
+)
+def test_an_address_in_a_playbook_is_not_repeated(written: str) -> None:
+    shown = refusal(f"steps: [deploy]\nalways:\n  - notify: {{{written}}}\n")
+    assert "S3CR3T" not in shown and "(not shown)" in shown
