@@ -160,6 +160,13 @@ def test_a_file_edited_in_place_is_named() -> None:
     assert found.findings[0].evidence[0] == "dflash_model.py: edited since it was deployed"
 
 
+def test_a_run_that_ended_itself_is_quoted() -> None:
+    said = "configuration: this run cannot resume that checkpoint"
+    found = diagnosed(run=facts(phase="failed", detail=said, log="", exit_record={**FAILED, "exit_code": 2}))
+    dead = next(one for one in found.findings if one.id == "run-dead")
+    assert f"it said: {said}" in dead.evidence and "killed" not in dead.cause
+
+
 def test_an_expected_file_that_is_another_is_named() -> None:
     about = {"found": "md5:" + "0" * 32, "as_expected": False}
     found = diagnosed(identity_of_run={"expected": {"/root/dflash_model.py": about}})

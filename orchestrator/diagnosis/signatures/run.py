@@ -40,6 +40,9 @@ def dead(case: Case) -> Iterator[Finding]:
         if root
         else []
     )
+    # A training that ends itself says why: settings that cannot be, a checkpoint that does not fit.
+    own = record.status.detail if root is None and record.status and record.status.phase == "failed" else None
+    evidence += [f"it said: {own}"] if own else []
     if record.last_checkpoint is not None:
         evidence.append(f"its last complete checkpoint: {record.last_checkpoint.name}")
     # Nobody sees how what was adopted ends: that alone is no failure.
@@ -52,6 +55,8 @@ def dead(case: Case) -> Iterator[Finding]:
         tuple(one_line(line, 200) for line in evidence),
         root.title
         if root is not None
+        else "what it said of itself"
+        if own
         else "its log names no failure: it was killed, or the container or machine stopped",
         (root.remedy if root is not None else "read the end of its log, then " + again),
         case.logs("--traceback") if root is not None else case.logs("-n", "40"),
