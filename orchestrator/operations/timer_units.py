@@ -15,6 +15,8 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from orchestrator.errors import UsageError
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+SHORT = tuple(day.lower() for day in DAYS)
+LONG = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 GAP_YEARS = 10
 MARK = "# Written by `orch schedule`; `orch schedule remove NAME` removes it."
 FACTS = "# orch: "
@@ -61,7 +63,7 @@ class Job:
 
 def parse_at(text: str, zone: str | None) -> When:
     """`02:00`, `Sun 03:30`, `Mon..Fri 02:00`, `Mon,Thu 02:00`. Raises UsageError."""
-    found = re.fullmatch(r"(?:(?P<days>[A-Za-z.,]+)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d\d)", text.strip())
+    found = re.fullmatch(r"(?:(?P<days>[A-Za-z.,]+)\s+)?(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})", text.strip())
     hour, minute = (int(found["hour"]), int(found["minute"])) if found else (99, 99)
     if found is None or hour > 23 or minute > 59:
         raise UsageError(f"--at {text!r} is no time of day", way_out='--at 02:00, or --at "Mon..Fri 02:00"')
@@ -72,11 +74,16 @@ def parse_at(text: str, zone: str | None) -> When:
 def _days(word: str, text: str) -> Iterator[int]:
     first, dots, last = word.partition("..")
     try:
-        begin = DAYS.index(first[:3].capitalize())
-        end = DAYS.index(last[:3].capitalize()) if dots else begin
+        begin = _day(first)
+        end = _day(last) if dots else begin
     except ValueError:
         raise UsageError(f"--at {text!r}: {word!r} is no day", way_out='--at "Mon..Fri 02:00"') from None
     yield from range(begin, end + 1) if begin <= end else (*range(begin, 7), *range(end + 1))
+
+
+def _day(word: str) -> int:
+    """`Mon` or `Monday`. Raises ValueError."""
+    return (SHORT if len(word) == 3 else LONG).index(word.lower())
 
 
 def next_times(when: When, zone: tzinfo, now: datetime, count: int) -> list[datetime]:

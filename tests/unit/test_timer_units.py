@@ -41,7 +41,9 @@ def job(**changes):
     return Job(**{**facts, **changes})
 
 
-@pytest.mark.parametrize("text", ["2", "24:00", "02:60", "Someday 02:00", "02:00 Mon", "Mon.. 02:00", "", "-1:00"])
+@pytest.mark.parametrize(
+    "text", ["2", "24:00", "02:60", "Someday 02:00", "Monkey 02:00", "٠٢:٠٠", "02:00 Mon", "Mon.. 02:00", "", "-1:00"]
+)
 def test_what_is_no_time(text):
     with pytest.raises(UsageError) as caught:
         parse_at(text, None)
