@@ -12,8 +12,8 @@ from orchestrator.cli.publish_parser import add_publish
 from orchestrator.cli.schedule_parser import add_schedule
 
 EXIT_CODES = """\
-exit codes: 0 done, 1 the answer is no (diff: different; doctor: a finding; logs --traceback,
-read: nothing found),
+exit codes: 0 done, 1 the answer is no (diff: different, doctor: a finding,
+logs --traceback and read: nothing found),
 2 usage, 3 inventory, 4 host unreachable, 5 host key, 6 login refused,
 7 container, 8 outcome unknown (link lost), 9 busy (live run, lease),
 10 preflight, 11 the run failed, 12 deadline passed, 13 transfer,
