@@ -34,6 +34,9 @@ WARMUP_OF = "warm-up of "
 
 WARMUP_OF = "warm-up of "
 """Before the payload's name, for a run that only compiles."""
+BRIEF_S = 900.0
+"""Loading and compiling take 8 to 10 minutes, and rates over less than some minutes vary 1.8 times on healthy runs."""
+ENDED_WELL = "ended well"
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,7 @@ def run_outcome(run: RunRecord) -> str:
     if state.phase is RunPhase.ENDED and state.exit is not None:
         how = how_it_ended(state.exit)
         if state.exit.succeeded:
-            return "ended well"
+            return ENDED_WELL
         return f"failed: {how}" if run.failed else f"was stopped ({how})"
     if state.phase in (RunPhase.RUNNING, RunPhase.STARTING, RunPhase.NONE):
         return str(state.phase.value)
@@ -222,7 +225,8 @@ def good_runs(
     to be found, nor one after it; least_per_s: what the inventory expects at least, in tokens.
 
     Those that somebody marked good, the newest first; behind them those that ended without failing and were about as
-    fast as the fastest of them, the newest first. A run that is marked bad is none."""
+    fast as the fastest of them, the newest first, and last those of them that were stopped soon. A run that is marked
+    bad is none."""
     ids = [run.run_id for run in runs]
     alike = [run for run in (runs[: ids.index(before)] if before in ids else runs) if run.shape.fits(like)]
     marked = [Good(run, _marked(run.mark)) for run in alike if run.mark and run.mark.verdict == GOOD]
@@ -233,7 +237,13 @@ def good_runs(
             kind = (rate.counted, rate.per_device)
             fastest[kind] = max(rate.per_s, fastest.get(kind, 0.0))
     well = [run for run in well if _fast(run, fastest, least_per_s)]
+    well.sort(key=_was_brief, reverse=True)
     return (*reversed(marked), *(Good(run, run.outcome) for run in reversed(well)))
+
+
+def _was_brief(run: RunSummary) -> bool:
+    """Stopped before it can have shown its speed: good only where there is no other."""
+    return run.outcome != ENDED_WELL and run.duration_s is not None and run.duration_s < BRIEF_S
 
 
 def rate_of(run: RunSummary) -> Rate | None:

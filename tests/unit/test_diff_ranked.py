@@ -285,9 +285,9 @@ def overview(*runs: dict[str, Any]) -> Any:
             "id": f"r{number}",
             "folder": "/r",
             "spec": {"created_at": 1.0, **run.get("spec", {})},
-            "exit": {"exit_code": run.get("code", 0)},
+            "exit": {"exit_code": run.get("code", 0), "started_at": 1.0, "ended_at": 1.0 + 60 * run.get("minutes", 1)},
         }
-        status = {"phase": "done", "step": 3, "tokens_per_s": run.get("rate")}
+        status = {"phase": "stopping" if run.get("code") == 3 else "done", "step": 3, "tokens_per_s": run.get("rate")}
         kept = [{"id": name, "severity": "warning"} for name in run.get("findings", ())]
         folder = {"path": "/c", "exists": True, "bytes": run.get("cache"), "files": 1, "complete": True}
         about["cache_before"] = {"folders": {"TRITON_CACHE_DIR": folder}} if "cache" in run else None
@@ -308,6 +308,9 @@ def overview(*runs: dict[str, Any]) -> Any:
         (({"rate": 21500.0}, {"rate": 19900.0}), None, 20000.0, "r0"),
         (({"rate": 40000.0}, {"rate": 20500.0}), None, 20000.0, "r1"),
         (({}, {}), "r1", None, "r0"),
+        (({"rate": 21500.0}, {"rate": 21600.0, "code": 3, "minutes": 3}), None, None, "r0"),
+        (({"rate": 21500.0}, {"rate": 21600.0, "code": 3, "minutes": 300}), None, None, "r1"),
+        (({"rate": 21500.0, "code": 3},), None, None, "r0"),
         (({"code": 1},), None, None, None),
         (({"rate": 1.0},), "r0", None, None),
     ],
