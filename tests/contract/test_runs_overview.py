@@ -104,8 +104,8 @@ def test_records_of_any_shape_break_nothing(place):
         assert place.call(observe.run_facts, run_id=run_id)[0]["run"]["training_alive"] is False
     assert place.call(leftovers.run_leftovers)["runs"] == []
     place.call(lease.lease_acquire, who="me", host="here", pid=1)
-    live = place.base / "cache"
-    live.mkdir()
+    live = place.base / "caches" / "live" / "inductor"
+    live.mkdir(parents=True)
     (live / "kernel.so").write_text("x")
     cleared = place.call(cache_clear.cache_clear, folders={"inductor": str(live)}, who="me", why="test")
     place.call(lease.lease_release)
