@@ -12,13 +12,15 @@ from orchestrator.probes.log_reading import read_log
 FOLDER = Path(__file__).parent.parent / "data" / "read" / "log"
 WRAPPED = {"dynamo-02-fx-message-wrapped-80.txt", "nccl-watchdog-stuck-wrapped-pane.txt"}
 """Rows that a pane has cut: whoever puts something in front of each has made other words of them."""
+BARE = {"traceback-only-its-end.txt"}
+"""An exception without its stack: behind a time it may as well be one that was only logged."""
 OTHER = ("healthy", "throughput", "tmux")
 MOST_BYTES = 6000
 CASES = [
     path
     for path in sorted(FOLDER.glob("*.txt"))
     if not path.name.startswith(OTHER)
-    and path.name not in WRAPPED
+    and path.name not in WRAPPED | BARE
     and path.stat().st_size < MOST_BYTES
     and b"\r" not in path.read_bytes()
 ]
