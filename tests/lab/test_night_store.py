@@ -13,14 +13,14 @@ from orchestrator.lab.embedded import EmbeddedLab
 from orchestrator.lab.surface import Lab
 from tests.cutting_proxy import CuttingProxy
 from tests.lab.place import PROJECT, said
-from tests.lab.test_play_nightly import FROM_LAUNCH, Night, refused
+from tests.lab.test_play_nightly import FROM_LAUNCH, NightHere, refused
 from tests.made_venv import MadeVenv
 from tests.s3_server import s3_server
 
 BUCKET = "drafters"
 
 
-class StoreNight(Night):
+class StoreNight(NightHere):
     def __init__(self, lab: Lab, folder: Path, python: str, server: dict[str, Any]) -> None:
         self.link = CuttingProxy(server["port"])
         self.secret = server["secret"]
@@ -39,6 +39,7 @@ class StoreNight(Night):
     @property
     def words(self) -> list[str]:
         values = {"publish_to": f"s3://{BUCKET}/nightly", "free_disk_gib": "0.01", "within": "4s"}
+        values["tell"] = str(self.teller)
         return [str(self.playbook), *(f"--var={name}={text}" for name, text in values.items())]
 
     def published(self) -> str:
