@@ -148,11 +148,10 @@ class Index:
         folder = self.path.parent
         if not folder.is_dir():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        old_mask = os.umask(0o077)
-        try:
-            connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level="IMMEDIATE")
-        finally:
-            os.umask(old_mask)
+        # For its owner alone, and so is what SQLite writes beside it; a mask would be that of all threads.
+        with contextlib.suppress(OSError):  # SQLite says what is wrong with it
+            os.close(os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level="IMMEDIATE")
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version > VERSION:

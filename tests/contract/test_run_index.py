@@ -68,6 +68,18 @@ def test_a_summary_comes_back_as_it_was() -> None:
         assert parse_summary(line) is None
 
 
+def test_it_is_its_owners_alone_and_nothing_of_the_process_is_changed_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(mask: int) -> int:
+        raise AssertionError("a mask is that of all threads: two that set it at once lose it")
+
+    monkeypatch.setattr(os, "umask", changed)
+    path = tmp_path / "new" / "runs"
+    filled(path, 2)
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_what_is_gone_from_the_target_stays_in_the_index(tmp_path: Path) -> None:
     index = filled(tmp_path / "runs", 5)
     kept = ids(5)
