@@ -78,6 +78,7 @@ def tile_mask(layout: Layout) -> BlockMask:
     begin = torch.where(layout.kept, layout.starts, 0)
     end = torch.where(layout.kept, layout.anchors, 0)
     own = torch.where(layout.kept, context + width * torch.arange(blocks, device=device), context + queries)
+    own_end = torch.where(layout.kept, own + width, own)
 
     def allowed(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         block = query // width
@@ -85,13 +86,13 @@ def tile_mask(layout: Layout) -> BlockMask:
         return ((key >= first) & (key < behind)) | ((key >= own_first) & (key < own_first + width))
 
     query_block = torch.arange(_whole_tiles(queries), device=device).clamp(max=queries - 1) // width
-    low, high = (edge[:, query_block, None] for edge in (begin, end))
-    own_low = own[:, query_block, None]
     tile = torch.arange(0, _whole_tiles(context + queries), TILE, device=device)
-    some = (torch.maximum(low, tile) < torch.minimum(high, tile + TILE)) | (
-        (own_low < tile + TILE) & (own_low + width > tile) & (own_low < context + queries)
+    # How much of each tile a query sees: of the context, and of its own block, which may be as wide as a tile.
+    seen = sum(
+        _shared(first[:, query_block, None], behind[:, query_block, None], tile)
+        for first, behind in ((begin, end), (own, own_end))
     )
-    every = (low <= tile) & (high >= tile + TILE)
+    some, every = seen > 0, seen == TILE
     some, every = (grid.unflatten(1, (-1, TILE)) for grid in (some, every))
     full = every.all(dim=2)[:, None]
     partial = some.any(dim=2)[:, None] & ~full
@@ -102,6 +103,11 @@ def tile_mask(layout: Layout) -> BlockMask:
         mask_mod=allowed,
         seq_lengths=(queries, context + queries),
     )
+
+
+def _shared(first: Tensor, behind: Tensor, tile: Tensor) -> Tensor:
+    """How many keys of [first, behind) lie in the tile that begins at `tile`."""
+    return (torch.minimum(behind, tile + TILE) - torch.maximum(first, tile)).clamp(min=0)
 
 
 def _whole_tiles(length: int) -> int:

@@ -6,7 +6,7 @@ import attention
 import pytest
 import torch
 from attention import TILE, Layout, attend, dense_mask, may_attend, tile_mask
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sealing import EagerFallback, fallbacks
 from tiny import tiny_drafter, tiny_target
@@ -45,7 +45,14 @@ def test_the_dense_mask_is_the_definition(layout):
                 assert bool(mask[row, 0, query, key]) == wanted, (row, query, key)
 
 
+def own_block_fills_a_tile(context):
+    """Alone, or together with the context before it."""
+    return Layout(torch.tensor([[context]]), torch.tensor([[0]]), torch.tensor([[True]]), context, width=128)
+
+
 @given(layouts(most_context=700, most_blocks=24, widths=(3, 10, 16, 128)))
+@example(own_block_fills_a_tile(context=128))
+@example(own_block_fills_a_tile(context=100))
 @settings(max_examples=60, deadline=None)
 def test_the_tile_mask_is_the_dense_mask(layout):
     dense, tiles = dense_mask(layout), tile_mask(layout)
