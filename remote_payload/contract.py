@@ -112,7 +112,8 @@ class Status:
     compile_total: Optional[int] = None
     compiled: Optional[Dict[str, int]] = None
     """compiles, cache_hits, cache_misses, fallbacks (calls that ran uncompiled), recompiles (after the start);
-    aot_cache_hits, aot_cache_misses, cache_bypasses (graphs that torch will not keep)."""
+    aot_cache_hits, aot_cache_misses, cache_bypasses (graphs that torch will not keep); tracing_stuck (processes
+    whose torch.fx tracing flag is stuck)."""
     wait_shares: Optional[Dict[str, float]] = None
     """Role -> part of its time, 0 to 1, that it has waited at the queue: the other side is the slower one."""
     warnings: Optional[List[str]] = None

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
@@ -27,6 +28,10 @@ import torch
 import torch.fx._symbolic_trace as symbolic_trace
 
 TESTED = ("2.11", "2.13")
+STUCK = (
+    "torch's tracing flag is stuck, as two traces overlapped: every compiled call runs uncompiled from now on, many "
+    "times slower, and only a new start ends it"
+)
 _STATE = "_orch_tracing_here"
 
 
@@ -56,7 +61,20 @@ def installed() -> bool:
 
 
 def flag_is_stuck() -> bool:
-    """Ask when no trace is going on: the state has outlived the traces that made it."""
+    """The state of a trace has outlived the traces that made it. A compilation that is going on is told from that; ask
+    while no thread runs flex_attention uncompiled: that traces, too."""
+    lock = getattr(sys.modules.get("torch._dynamo.convert_frame"), "compile_lock", None)
+    if lock is None:  # nothing was compiled yet, or a torch that needs no guard
+        return _left_behind()
+    if not lock.acquire(blocking=False):
+        return False
+    try:
+        return _left_behind()
+    finally:
+        lock.release()
+
+
+def _left_behind() -> bool:
     patched = torch.nn.Module.__call__ is not symbolic_trace._orig_module_call
     return patched or bool(getattr(symbolic_trace, "_is_fx_tracing_flag", False))
 

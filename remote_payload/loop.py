@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import contract
+import fx_guard
 import torch
 from checkpoint import Checkpoint, NotSaved, last_checkpoint, save_checkpoint
 from config import Config, ConfigError
@@ -140,6 +141,8 @@ def train_drafter(
                 facts["learning_rate"] = crew.replicas[0].optimisation.learning_rate
                 progress.line(step, config.steps, loss, {**facts, **phases.take(), **counts})
                 progress.compiled(counts)
+                if counts.get("tracing_stuck"):
+                    progress.warn(fx_guard.STUCK)
                 progress.waits({"target": facts["target_wait_share"], "drafter": facts["drafter_wait_share"]})
             if step % config.checkpoint.every_steps == 0 and step < config.steps:
                 progress.phase("checkpointing")

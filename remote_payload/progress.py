@@ -141,7 +141,9 @@ class Progress:
         self.runtime({"first_step": facts})
 
     def warn(self, text: str) -> None:
-        """In the log, in runtime.json and in status.json, for as long as the run goes on."""
+        """In the log, in runtime.json and in status.json, for as long as the run goes on; once."""
+        if text in (self._status.warnings or []):
+            return
         self.say(f"warning: {text}")
         known = [*(self._status.warnings or []), text]
         self.runtime({"warnings": known})

@@ -12,6 +12,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, NoReturn, Optional
 
+import fx_guard
+
 
 class EagerFallback(RuntimeError):
     """Code that is meant to run compiled ran as plain Python: many times slower, and with far more memory."""
@@ -36,6 +38,8 @@ class CompileCounts:
     """Of autograd's cache: forward and backward of a graph together."""
     cache_bypasses: int = 0
     """Graphs, of either cache, that torch will not keep: each start compiles them anew."""
+    tracing_stuck: int = 0
+    """1: torch.fx's tracing flag is set and nothing traces, so that every call runs uncompiled."""
 
 
 _lock = threading.Lock()
@@ -117,6 +121,7 @@ class Seal:
             aot_cache_misses=_counted("aot_autograd", "autograd_cache_miss"),
             cache_bypasses=_counted("inductor", "fxgraph_cache_bypass")
             + _counted("aot_autograd", "autograd_cache_bypass"),
+            tracing_stuck=int(fx_guard.flag_is_stuck()),
         )
 
 

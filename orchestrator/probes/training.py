@@ -58,8 +58,8 @@ class TrainingStatus:
     wait_shares: Mapping[str, float] | None = None
     """Role -> part of its time, 0 to 1, that it has waited at the queue."""
     compiled: Mapping[str, int] | None = None
-    """compiles, cache_hits, cache_misses, aot_cache_hits, aot_cache_misses, cache_bypasses, fallbacks, recompiles: what
-    torch's compiler did since the start."""
+    """compiles, cache_hits, cache_misses, aot_cache_hits, aot_cache_misses, cache_bypasses, fallbacks, recompiles,
+    tracing_stuck: what torch's compiler did since the start."""
     warnings: tuple[str, ...] = ()
     """What a person should know and nothing failed for: a torch that nobody tried it on."""
 

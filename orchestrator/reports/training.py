@@ -65,6 +65,7 @@ def compiled_text(compiled: Mapping[str, int]) -> str:
     autograd = [] if of_autograd is None or missed is None else [f"autograd {of_autograd} from the cache, {missed} not"]
     autograd += [f"{count} cannot be cached"] if (count := compiled.get("cache_bypasses")) else []
     later = [f"{compiled[name]} {name}" for name in ("fallbacks", "recompiles") if name in compiled]
+    later += ["tracing flag stuck"] if compiled.get("tracing_stuck") else []
     return "; ".join(", ".join(part) for part in (start, autograd, later) if part)
 
 

@@ -145,7 +145,7 @@ def _run(report: StatusReport, width: int) -> Block:
     if parts := progress_of(report):
         lines += _row("training", parts, width)
     if run.status is not None and run.status.compiled and (compiled := compiled_text(run.status.compiled)):
-        slow = bool(run.status.compiled.get("fallbacks") or run.status.compiled.get("recompiles"))
+        slow = any(run.status.compiled.get(name) for name in ("fallbacks", "recompiles", "tracing_stuck"))
         lines += _row("compiled", [compiled], width, Tone.WARN if slow else Tone.PLAIN)
     for warning in run.status.warnings if run.status else ():
         lines += _row("warning", [warning], width, Tone.WARN)

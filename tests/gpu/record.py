@@ -106,6 +106,24 @@ class Variant:
     drafters: int = 3
 
 
+SILENCED = DYNAMO + "error_on_nested_fx_trace = False"
+BACKWARD_AT_ONCE = "; import torch._functorch.config; torch._functorch.config.force_non_lazy_backward_lowering = True"
+"""Drafters that share a device share its one thread of autograd: one that compiles waits for that thread, which waits
+for dynamo's lock to compile another's backward pass. With a device each they do not; this keeps them from it on one."""
+
+
+def reentrant(edits: Edits) -> Edits:
+    """Layers recomputed as most trainers do it: in the forward pass they run without gradients, and what has gradients
+    is traced by the device's one thread of autograd."""
+    once = (
+        "checkpoint(layer, block, turn, layer_context, mask, use_reentrant=False)",
+        "checkpoint(\n"
+        "                    lambda hidden, keys, values, layer=layer: layer(hidden, turn, (keys, values), mask),\n"
+        "                    block, *layer_context, use_reentrant=True)",
+    )
+    return {**edits, "drafter.py": [once]}
+
+
 def cleared() -> Edits:
     edits = {name: list(changes) for name, changes in COMPILED_BY_EACH.items()}
     edits["attention.py"].append(("            mixed: Tensor = compiled_attention()(", CLEARED))
@@ -116,7 +134,9 @@ VARIANTS = {
     "healthy_cold": Variant(settings={"steps": 90, "checkpoint.every_steps": 30}),
     "healthy_warm": Variant(cache_of="healthy_cold"),
     "unguarded": Variant(COMPILED_BY_EACH),
-    "silenced": Variant(with_line(DYNAMO + "error_on_nested_fx_trace = False")),
+    "silenced": Variant(with_line(SILENCED)),
+    "stuck": Variant(with_line(SILENCED + BACKWARD_AT_ONCE)),
+    "stuck_recomputing": Variant(reentrant(with_line(SILENCED)), {"train.recompute": True}),
     "force_compile": Variant(with_line(DYNAMO + "force_compile_during_fx_trace = True")),
     "always_false": Variant(
         with_line(

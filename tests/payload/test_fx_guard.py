@@ -8,6 +8,7 @@ import fx_guard
 import pytest
 import torch
 import torch.fx._symbolic_trace as symbolic_trace
+from sealing import Seal
 
 DEADLINE_S = 60
 
@@ -70,6 +71,27 @@ def test_without_the_guard_overlapping_traces_leave_the_state_behind(mended):
     second.end()
     assert symbolic_trace.is_fx_symbolic_tracing()
     assert fx_guard.flag_is_stuck()
+    assert Seal(strict=False).counts().tracing_stuck == 1
+
+
+def test_a_compilation_that_goes_on_is_no_stuck_flag(mended):
+    import torch._dynamo.convert_frame as convert_frame
+
+    inside, go_on = threading.Event(), threading.Event()
+
+    def compiles():
+        with convert_frame.compile_lock:
+            symbolic_trace._is_fx_tracing_flag = True
+            inside.set()
+            assert go_on.wait(DEADLINE_S)
+
+    compiling = threading.Thread(target=compiles, daemon=True)
+    compiling.start()
+    assert inside.wait(DEADLINE_S)
+    assert not fx_guard.flag_is_stuck()
+    go_on.set()
+    compiling.join(DEADLINE_S)
+    assert fx_guard.flag_is_stuck(), "the compilation is over, and the flag is set"
 
 
 def test_a_trace_is_seen_by_its_own_thread_only(guard):

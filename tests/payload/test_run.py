@@ -16,6 +16,7 @@ from pathlib import Path
 import contract
 import feed
 import fx_guard
+import loop
 import pytest
 import torch
 import train
@@ -342,3 +343,14 @@ def test_started_by_hand_it_makes_its_own_folder_and_its_last_line_is_the_accept
     assert done.stdout.splitlines()[-1].startswith("acceptance length: ")
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / contract.RESULT).is_file()
+
+
+def test_a_stuck_tracing_flag_is_told_once_and_in_the_counts(tmp_path, monkeypatch, capsys):
+    """On a CPU nothing is planned to be compiled, and nothing is counted: here it is."""
+    monkeypatch.setattr(loop, "compile_facts", lambda plan, seal: dataclasses.asdict(seal.counts()))
+    monkeypatch.setattr(torch.fx._symbolic_trace, "_is_fx_tracing_flag", True)
+    assert start(tmp_path / "run", monkeypatch) == contract.EXIT_OK
+    assert status(tmp_path / "run")["compiled"]["tracing_stuck"] == 1
+    assert status(tmp_path / "run")["warnings"] == [fx_guard.STUCK]
+    printed = capsys.readouterr().out
+    assert (printed.count(fx_guard.STUCK), printed.count("step 4/4")) == (1, 1)

@@ -71,3 +71,5 @@ def test_hits_of_both_caches_are_shown() -> None:
     assert (
         text == "3 graphs, 6 from the cache, 0 not; autograd 3 from the cache, 0 not, 1 cannot be cached; 0 fallbacks"
     )
+    assert compiled_text({"fallbacks": 0, "tracing_stuck": 2}) == "0 fallbacks, tracing flag stuck"
+    assert compiled_text({"fallbacks": 0, "tracing_stuck": 0}) == "0 fallbacks"

@@ -137,6 +137,16 @@ def test_a_fallback_is_seen_by_the_payloads_own_counter() -> None:
     assert ids(diagnosed(run=run)) == ["eager-fallback"]
 
 
+def test_a_stuck_tracing_flag_is_a_race_that_no_error_told_of() -> None:
+    counts = {"compiles": 9, "fallbacks": 0, "recompiles": 0, "tracing_stuck": 1}
+    run = facts(pace=metrics(4_500.0), compiled=counts, runtime=with_settings(error_on_nested_fx_trace=False))
+    found = diagnosed(run=run)
+    assert ids(found) == ["fx-race", "torch-changed", "eager-fallback", "slow"]
+    assert "the tracing flag is stuck" in found.findings[0].evidence[0]
+    assert any("(21 %)" in line for line in found.findings[0].evidence), found.findings[0]
+    assert ids(diagnosed(run=facts(compiled={**counts, "tracing_stuck": 0}))) == []
+
+
 def test_entries_of_a_hacked_run_are_named() -> None:
     writers = (("20261128-100000-aaaa", with_settings(force_compile_during_fx_trace=True)),)
     found = diagnosed(cache_writers=writers)

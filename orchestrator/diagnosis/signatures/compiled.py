@@ -61,9 +61,10 @@ def fx_race(case: Case) -> Iterator[Finding]:
         for one in failures(case, "dynamo_fx_nested", "exception")
         if one.kind == "dynamo_fx_nested" or any(words in one.line for words in RACE_SAYS)
     ]
-    if not found or case.run is None:
+    stuck = _stuck_flag(case)
+    if case.run is None or not (found or stuck):
         return
-    evidence = [line for one in found for line in failure_lines(case, one)]
+    evidence = [*stuck, *(line for one in found for line in failure_lines(case, one))]
     out_of_memory = next(failures(case, "cuda_oom"), None)
     if out_of_memory is not None:
         evidence.append(f"and, as a consequence: {failure_lines(case, out_of_memory)[0]}")
@@ -73,7 +74,7 @@ def fx_race(case: Case) -> Iterator[Finding]:
     torch = (case.run.runtime or {}).get("torch")
     if isinstance(torch, str):
         evidence.append(f"torch {torch}: one tracing flag for the whole process below 2.14")
-    evidence += _what_did_not_help(case)
+    evidence += [*_what_did_not_help(case), *(rate_line(case) if stuck else ())]
     hides = case.orch("cache", "seed", "last-good", options="--replace") if case.snapshots else None
     yield Finding(
         "fx-race",
@@ -86,6 +87,14 @@ def fx_race(case: Case) -> Iterator[Finding]:
         + ("until then a warm cache hides it most of the time" if hides else "no setting, package or cache cures it"),
         case.orch("launch", "--set", "engine=processes") if _is_ours(case) else hides,
     )
+
+
+def _stuck_flag(case: Case) -> list[str]:
+    """Two traces that overlapped left it set. No error is raised where the setting for that is off."""
+    status = case.run.record.status if case.run is not None and case.run.record is not None else None
+    count = (status.compiled or {}).get("tracing_stuck", 0) if status is not None else 0
+    where = "" if count < 2 else f" in {count} processes"
+    return [f"the tracing flag is stuck{where}: every compiled call runs uncompiled, silently"] if count else []
 
 
 def _what_did_not_help(case: Case) -> list[str]:
@@ -188,7 +197,7 @@ def _recompiles(case: Case) -> list[str]:
 def eager_fallback(case: Case) -> Iterator[Finding]:
     if case.run is None:
         return
-    evidence = _said_by_counters(case) + [
+    evidence = [*_stuck_flag(case), *_said_by_counters(case)] + [
         line for one in failures(case, "eager_fallback") for line in failure_lines(case, one)
     ]
     certain = bool(evidence)
