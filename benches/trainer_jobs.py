@@ -173,6 +173,7 @@ def troubles(job: Job) -> dict[str, Any]:
         "fx_errors": log.count(FX_ERROR),
         "fallbacks": compiled.get("fallbacks"),
         "recompiles": compiled.get("recompiles"),
+        "tracing_stuck": compiled.get("tracing_stuck"),
         "exit_code": job.code(),
     }
 

@@ -124,6 +124,17 @@ def reentrant(edits: Edits) -> Edits:
     return {**edits, "drafter.py": [once]}
 
 
+def on_two(edits: Edits) -> Edits:
+    """Each drafter on a GPU of its own, beside a target: two GPUs for four."""
+    shared = (
+        "    if gpus > 1:\n",
+        "    if gpus > 1:\n"
+        "        each = [torch.device('cuda', number % gpus) for number in range(targets + drafters)]\n"
+        "        return Placement(tuple(each[:targets]), tuple(each[targets:]), asked)\n",
+    )
+    return {**edits, "devices.py": [shared]}
+
+
 def cleared() -> Edits:
     edits = {name: list(changes) for name, changes in COMPILED_BY_EACH.items()}
     edits["attention.py"].append(("            mixed: Tensor = compiled_attention()(", CLEARED))
@@ -136,6 +147,8 @@ VARIANTS = {
     "unguarded": Variant(COMPILED_BY_EACH),
     "silenced": Variant(with_line(SILENCED)),
     "stuck": Variant(with_line(SILENCED + BACKWARD_AT_ONCE)),
+    "healthy_on_two": Variant(on_two({}), drafters=2),
+    "stuck_on_two": Variant(on_two(with_line(SILENCED)), drafters=2),
     "stuck_recomputing": Variant(reentrant(with_line(SILENCED)), {"train.recompute": True}),
     "force_compile": Variant(with_line(DYNAMO + "force_compile_during_fx_trace = True")),
     "always_false": Variant(
