@@ -42,6 +42,7 @@ def variants(stage: Stage, word: str) -> int:
     stage.venv.install("numpy", "2.2.6")
     stage.good = stage.launch(Story())
     stage.place.ok("runs", "mark", "last", "good")
+    stage.place.ok("doctor")
     wrong = 0
     for variant in VARIANTS:
         if word not in variant.name:

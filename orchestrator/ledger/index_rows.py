@@ -16,7 +16,7 @@ from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs
 
-READER = 2
+READER = 3
 """Another number once a summary says more, or something else: what was kept before is then asked for anew."""
 
 
@@ -57,6 +57,7 @@ def parse_summary(line: str) -> RunSummary | None:
         compiled=counts or None,
         trend=tuple(at for value in trend if (at := as_float(value)) is not None) if isinstance(trend, list) else (),
         findings=parse_findings(raw),
+        looked=as_bool(raw.get("looked")) is True,
         notes=parse_notes(raw),
         adopted=as_bool(raw.get("adopted")) is True,
         broken=as_strs(raw.get("broken")),

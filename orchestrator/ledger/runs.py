@@ -18,7 +18,7 @@ from orchestrator.probes.printed_words import TOKENS
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput, merge, read_end
 from orchestrator.probes.training import RunPhase, how_it_ended
-from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
+from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs
 
 GOOD, BAD = "good", "bad"
 NEAR_BEST = 0.85
@@ -128,6 +128,8 @@ class RunSummary:
     trend: tuple[float, ...] = ()
     """The rate over its length, a few values, the oldest first."""
     findings: tuple[KeptFinding, ...] = ()
+    looked: bool = False
+    """The doctor looked at it. False: that is not recorded, and no findings say nothing of it."""
     notes: tuple[Note, ...] = ()
     adopted: bool = False
     """It was not started by orch."""
@@ -313,6 +315,7 @@ def _summary(run: RunRecord, raw: Mapping[str, object], tail: bytes, answer: Map
         compiled=run.status.compiled if run.status else None,
         trend=_trend(as_mapping(raw.get("samples"))),
         findings=parse_findings(raw.get("remarks")),
+        looked=as_bool(as_mapping(raw.get("remarks")).get("looked")) is True,
         notes=parse_notes(raw.get("remarks")),
         adopted=bool(spec.get("adopted")),
         broken=(*run.broken, *as_strs(raw.get("broken"))),

@@ -23,7 +23,9 @@ APART = 3
 """Differences of one kind that have a line each; more share one."""
 TOGETHER = 4
 """How many of them that line names."""
-OF_THE_LEDGER = ("outcome", "acceptance", "cache_before", "cache_after", "compiled", "trend", "findings", "notes")
+OF_THE_LEDGER = ("outcome", "acceptance", "cache_before", "cache_after", "compiled", "trend", "looked", "findings", "notes")
+NOTHING, NO_LOOK = "nothing", "no look recorded"
+"""What the doctor found of a run."""
 SHOWN_NAMES = 100
 """Of one kind, and files; --json has all."""
 SHOWN_LINES = 60
@@ -94,7 +96,8 @@ def ledger_lines(report: DiffReport) -> Iterator[tuple[str, str]]:
         return
     for name, value in LEDGER.items():
         before, now = value(a), value(b)
-        if before != now:
+        # That nobody looked at one of them is no difference of the runs.
+        if before != now and {before, now} != {NO_LOOK, NOTHING}:
             yield name, f"{before} -> {now}"
 
 
@@ -111,9 +114,12 @@ def _speed_words(run: RunSummary) -> str:
 
 
 def _found_words(run: RunSummary) -> str:
-    """The cause first, as the doctor said it."""
+    """The cause first, as the doctor said it. Of a run that has no findings it is not known whether it ever looked,
+    unless it said so."""
     told = [one.id for one in run.findings if one.severity != "info"]
-    return ", ".join(sorted(told, key=lambda one: (RANKS.get(one, len(RANKS)), one))) or "nothing"
+    if not told:
+        return NOTHING if run.looked else NO_LOOK
+    return ", ".join(sorted(told, key=lambda one: (RANKS.get(one, len(RANKS)), one)))
 
 
 LEDGER: Mapping[str, Callable[[RunSummary], str]] = {

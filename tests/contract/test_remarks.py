@@ -35,7 +35,11 @@ def found(place, *findings):
 
 
 def test_a_finding_is_written_when_it_comes_and_when_it_goes(place, run):
-    assert found(place) == {"new": [], "gone": []} and not (run / "remarks.jsonl").exists()
+    assert not summary(place).looked
+    for _ in range(2):
+        assert found(place) == {"new": [], "gone": []}
+        (looked,) = remarks.parse((run / "remarks.jsonl").read_bytes())
+        assert looked["kind"] == "look" and summary(place).looked and not summary(place).findings
     assert found(place, COLD) == {"new": ["cold-cache"], "gone": []}
     size = (run / "remarks.jsonl").stat().st_size
     assert found(place, COLD) == {"new": [], "gone": []}
@@ -47,6 +51,14 @@ def test_a_finding_is_written_when_it_comes_and_when_it_goes(place, run):
     assert found(place, SLOW, COLD)["new"] == ["cold-cache"]
     again = summary(place).findings[0]
     assert again.gone_at is None and again.first_at == cold.first_at
+    assert sum(line["kind"] == "look" for line in remarks.parse((run / "remarks.jsonl").read_bytes())) == 1
+
+
+def test_a_note_is_no_look_of_the_doctor_and_a_finding_is_one(place, run):
+    note(place, "slow?")
+    assert not summary(place).looked
+    found(place, COLD)
+    assert summary(place).looked and b'"look"' not in (run / "remarks.jsonl").read_bytes()
 
 
 def test_twenty_people_at_once_lose_no_note(place, run):

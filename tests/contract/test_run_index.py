@@ -27,6 +27,7 @@ STATUS = {"phase": "done", "step": 7, "total_steps": 9, "compiled": {"cache_hits
 REMARKS = {
     "notes": [{"text": "warm: ü", "by": "ann@laptop", "at": 2.0}],
     "findings": [{"id": "slow", "severity": "warning", "title": "t", "evidence": ["e"], "first_at": 1.0}],
+    "looked": True,
 }
 CACHE = {"folders": {"TRITON_CACHE_DIR": {"path": "/t", "exists": True, "bytes": 9, "files": 2, "complete": True}}}
 LOG = b"step 7/9 loss 0.5 1250.0 tok/s\n" * 4

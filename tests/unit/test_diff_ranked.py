@@ -291,7 +291,7 @@ def overview(*runs: dict[str, Any]) -> Any:
         kept = [{"id": name, "severity": "warning"} for name in run.get("findings", ())]
         folder = {"path": "/c", "exists": True, "bytes": run.get("cache"), "files": 1, "complete": True}
         about["cache_before"] = {"folders": {"TRITON_CACHE_DIR": folder}} if "cache" in run else None
-        about |= {"remarks": {"findings": kept}, "result": {"acceptance_length": run.get("acceptance")}}
+        about |= {"remarks": {"findings": kept, "looked": run.get("looked")}, "result": {"acceptance_length": run.get("acceptance")}}
         listed.append({**about, "status": status, "mark": {"verdict": run["mark"]} if "mark" in run else None})
     return parse_runs({"runs": listed}, b"")
 
@@ -376,18 +376,19 @@ def test_ten_thousand_files_are_a_page_and_take_a_moment() -> None:
     assert len(diff_record(report)["files"]) == 10_000
 
 
+def text(a: Any, b: Any) -> str:
+    """Of two runs between which nothing else differs."""
+    sides = (Side("", run.run_id, run.outcome, run, None) for run in (a, b))
+    report = DiffReport("t", "t", *sides, compare({}, {}, None, None), (), None)
+    assert diff_record(report) == json.loads(json.dumps(diff_record(report)))
+    return render_diff(report)
+
+
 def test_what_came_of_both_runs_is_told_where_it_is_not_the_same() -> None:
     fast, slow = overview(
-        {"rate": 21500.0}, {"rate": 4600.0, "findings": ["eager-fallback"], "cache": 925_000, "acceptance": 3.5}
+        {"rate": 21500.0, "looked": True},
+        {"rate": 4600.0, "findings": ["eager-fallback"], "cache": 925_000, "acceptance": 3.5, "looked": True},
     )
-    empty = compare({}, {}, None, None)
-
-    def text(a: Any, b: Any) -> str:
-        sides = (Side("", run.run_id, run.outcome, run, None) for run in (a, b))
-        report = DiffReport("t", "t", *sides, empty, (), None)
-        assert diff_record(report) == json.loads(json.dumps(diff_record(report)))
-        return render_diff(report)
-
     told = text(fast, slow)
     for part in (
         "  speed: 21.5 Ktok/s -> 4.6 Ktok/s",
@@ -397,6 +398,13 @@ def test_what_came_of_both_runs_is_told_where_it_is_not_the_same() -> None:
     ):
         assert part in told.splitlines()
     assert "no difference" in text(slow, slow) and len(text(slow, slow).splitlines()) == 3, "with itself: nothing"
+
+
+def test_of_a_run_that_no_doctor_looked_at_it_is_not_said_that_it_found_nothing() -> None:
+    unseen, well, slow = overview({}, {"looked": True}, {"findings": ["eager-fallback"], "looked": True})
+    assert "  found: no look recorded -> eager-fallback" in text(unseen, slow).splitlines()
+    assert "  found: eager-fallback -> nothing" in text(slow, well).splitlines()
+    assert "found:" not in text(unseen, well) + text(well, unseen) + text(unseen, unseen), "no difference of the runs"
 
 
 BOTH = """

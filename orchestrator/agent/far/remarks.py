@@ -2,6 +2,7 @@
 
     {"at", "by", "kind": "note", "text"}
     {"at", "by", "kind": "finding", "phase": "seen" | "gone", "id", "severity", "title", "evidence": [...]}
+    {"at", "by", "kind": "look"}    the doctor looked, and found nothing yet
 
 Rule: appended only, one line at a time under a lock, on disk when the op answers; a torn line is read over.
 """
@@ -43,33 +44,41 @@ def note_run(params: Record, body: bytes, channel: Any) -> Record:
 
 def keep_findings(params: Record, body: bytes, channel: Any) -> Record:
     """base, run_id, who, findings ([{id, severity, title, evidence}]): all that is found of it now. Written is what is
-    new, and what is found no more. {"new": ids, "gone": ids}. Raises OpError: missing, bad_request, io."""
+    new, what is found no more, and of the first look that it was one: a run without findings may be one that nobody
+    looked at. {"new": ids, "gone": ids}. Raises OpError: missing, bad_request, io."""
     folder = _folder(params)
-    told = params.get("findings")
-    if not isinstance(told, list) or not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in told):
+    found = params.get("findings")
+    if not isinstance(found, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("id"), str) for one in found
+    ):
         raise OpError("bad_request", "findings must be a list of records with an id")
-    now = {one["id"][:60]: one for one in told[:MAX_FINDINGS]}
-    if not now and not os.path.exists(os.path.join(folder, REMARKS)):
-        return {"new": [], "gone": []}
+    now = {one["id"][:60]: one for one in found[:MAX_FINDINGS]}
     with _Remarks(folder) as remarks:
-        before = {one["id"]: one for one in findings(remarks.lines()) if one["gone_at"] is None}
+        lines = remarks.lines()
+        before = {one["id"]: one for one in findings(lines) if one["gone_at"] is None}
         new = [key for key, one in now.items() if before.get(key, {}).get("severity") != _text(one.get("severity"))]
         gone = [key for key in before if key not in now]
         about = {"at": time.time(), "by": params.get("who"), "kind": "finding"}
-        lines = [dict(about, phase="seen", id=key, **_finding(now[key])) for key in new]
-        remarks.append(lines + [dict(about, phase="gone", id=key) for key in gone])
+        more = [dict(about, phase="seen", id=key, **_finding(now[key])) for key in new]
+        more += [dict(about, phase="gone", id=key) for key in gone]
+        remarks.append(more if more or looked(lines) else [dict(about, kind="look")])
     return {"new": new, "gone": gone}
 
 
 def told(folder: str) -> Record:
-    """{notes: the newest, findings: each once}. For the list of runs."""
+    """{notes: the newest, findings: each once, looked: whether the doctor is known to have looked}. For the list of
+    runs."""
     try:
         with open(os.path.join(folder, REMARKS), "rb") as stream:
             lines = parse(stream.read(2 * MAX_BYTES))
     except OSError:
         return {}
     notes = [{name: line.get(name) for name in ("at", "by", "text")} for line in lines if line["kind"] == "note"]
-    return {"notes": notes[-MAX_EVIDENCE:], "findings": findings(lines)}
+    return {"notes": notes[-MAX_EVIDENCE:], "findings": findings(lines), "looked": looked(lines)}
+
+
+def looked(lines: List[Record]) -> bool:
+    return any(line["kind"] in ("look", "finding") for line in lines)
 
 
 def findings(lines: List[Record]) -> List[Record]:
