@@ -23,7 +23,17 @@ APART = 3
 """Differences of one kind that have a line each; more share one."""
 TOGETHER = 4
 """How many of them that line names."""
-OF_THE_LEDGER = ("outcome", "acceptance", "cache_before", "cache_after", "compiled", "trend", "looked", "findings", "notes")
+OF_THE_LEDGER = (
+    "outcome",
+    "acceptance",
+    "cache_before",
+    "cache_after",
+    "compiled",
+    "trend",
+    "looked",
+    "findings",
+    "notes",
+)
 NOTHING, NO_LOOK = "nothing", "no look recorded"
 """What the doctor found of a run."""
 SHOWN_NAMES = 100

@@ -291,7 +291,10 @@ def overview(*runs: dict[str, Any]) -> Any:
         kept = [{"id": name, "severity": "warning"} for name in run.get("findings", ())]
         folder = {"path": "/c", "exists": True, "bytes": run.get("cache"), "files": 1, "complete": True}
         about["cache_before"] = {"folders": {"TRITON_CACHE_DIR": folder}} if "cache" in run else None
-        about |= {"remarks": {"findings": kept, "looked": run.get("looked")}, "result": {"acceptance_length": run.get("acceptance")}}
+        about |= {
+            "remarks": {"findings": kept, "looked": run.get("looked")},
+            "result": {"acceptance_length": run.get("acceptance")},
+        }
         listed.append({**about, "status": status, "mark": {"verdict": run["mark"]} if "mark" in run else None})
     return parse_runs({"runs": listed}, b"")
 
