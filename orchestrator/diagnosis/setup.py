@@ -57,6 +57,10 @@ class SetupFacts:
     paths: tuple[tuple[str, bool], ...] = ()
     clock_offset_s: float | None = None
     release: str | None = None
+    torch_wanted_by: str | None = None
+    """A file of the release that imports it; None also where nothing is deployed."""
+    has_torch: bool | None = None
+    """Whether the environment that the command runs in holds it. None also where that is not there yet."""
 
 
 def rows(target: Target, facts: SetupFacts) -> tuple[Row, ...]:
@@ -76,7 +80,8 @@ def rows(target: Target, facts: SetupFacts) -> tuple[Row, ...]:
             Row("payload", False, "the inventory gives this target none", f"write `payload:` of {target.name}")
         )
         return tuple(found)
-    found += [_python(payload, facts), _command(payload, facts), _tmux(payload, facts), _gpus(payload, facts)]
+    found += [_python(payload, facts), *_torch(payload, facts), _command(payload, facts)]
+    found += [_tmux(payload, facts), _gpus(payload, facts)]
     found += _paths(facts)
     release = (
         "nothing is deployed yet" if facts.release is None else f"deployed: {facts.release.rsplit('/', 1)[-1][:12]}"
@@ -171,6 +176,25 @@ def _python(payload: Payload, facts: SetupFacts) -> Row:
     if facts.python_version is None:
         return Row("environment", None, "the inventory names no Python of the payload")
     return Row("environment", True, f"{facts.python_path}, Python {facts.python_version}")
+
+
+def _torch(payload: Payload, facts: SetupFacts) -> Iterator[Row]:
+    """Of a payload that does without, none."""
+    if facts.release is None:
+        yield Row("torch", None, "whether the payload imports it is seen once it is deployed")
+    elif facts.torch_wanted_by is not None:
+        says = f"{facts.torch_wanted_by} imports it"
+        if facts.has_torch is not False:
+            told = "the environment has it" if facts.has_torch else "whether the environment has it cannot be told"
+            if payload.environment is not None and facts.environment is None:
+                told = "the environment is not there yet"
+            yield Row("torch", facts.has_torch, f"{says}, and {told}")
+        elif payload.environment is not None:
+            way_out = f"add it to the lock of `environments: {payload.environment}:`, then: orch env sync"
+            yield Row("torch", False, f"{says}, and the environment has none", way_out)
+        else:
+            way_out = "install it there, or `python:` of the payload names an environment that has it"
+            yield Row("torch", False, f"{says}, and the environment has none", way_out)
 
 
 def _command(payload: Payload, facts: SetupFacts) -> Row:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.agent.client import AgentSession
 from orchestrator.diagnosis.setup import SetupFacts, not_reached, rows
 from orchestrator.errors import (
     AuthError,
@@ -18,6 +20,7 @@ from orchestrator.errors import (
 )
 from orchestrator.inventory.model import Payload, Target
 from orchestrator.operations.doctor import link_of, offset_s
+from orchestrator.operations.environment_check import has_torch
 from orchestrator.operations.session import Sessions, all_sessions
 from orchestrator.probes.gpu import QUESTION
 from orchestrator.probes.values import as_int, as_mapping, as_str
@@ -29,6 +32,11 @@ GPU_DEADLINE_S = 10.0
 ASK_S = 10.0
 WRITABLE = 'path=$1; while [ ! -e "$path" ]; do path=$(dirname "$path"); done; test -w "$path"'
 """Of the nearest folder above that exists."""
+IMPORTS_TORCH = r"""cd "$1" || exit 1
+find . -name '*.py' -exec grep -lE '^(import +([A-Za-z0-9_., ]*[ ,])?torch([ ,.;]|$)|from +torch[ .])' {} + |
+sort | head -n 1"""
+"""Prints the first file that imports it whenever it is imported itself: not in a function, nor in a `try`."""
+PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 
 
 async def setup(target: Target, *, trace: Trace | None = None, clock: Callable[[], float] = time.time) -> SetupReport:
@@ -65,8 +73,10 @@ async def _facts(sessions: Sessions, target: Target, clock: Callable[[], float])
         session.request("run_batch", commands=_commands(target)),
         session.request("env_list", base=target.base),
     )
+    release = as_str(facts.get("release"))
     gpus = gpu_answer(asked.header)
     python, tmux, disk = (as_mapping(ready.header.get(name)) for name in ("python", "tmux", "disk"))
+    wanted_by, torch = await _torch(session, target, release, python)
     results = batch.header["results"]
     paths = as_mapping(ready.header.get("paths"))
     return SetupFacts(
@@ -90,8 +100,30 @@ async def _facts(sessions: Sessions, target: Target, clock: Callable[[], float])
         command_found=results[1]["exit_code"] == 0 if len(results) > 1 else None,
         paths=tuple((path, there is True) for path, there in paths.items()),
         clock_offset_s=offset_s(facts.get("now"), before_s, after_s),
-        release=as_str(facts.get("release")),
+        release=release,
+        torch_wanted_by=wanted_by,
+        has_torch=torch,
     )
+
+
+async def _torch(
+    session: AgentSession, target: Target, release: str | None, python: Mapping[str, Any]
+) -> tuple[str | None, bool | None]:
+    """(a file of the release that imports it, whether the environment has it). None: not told, or not there yet."""
+    if release is None or target.payload is None:
+        return None, None
+    command = {"argv": ["sh", "-c", IMPORTS_TORCH, "sh", release], "timeout_s": ASK_S}
+    (result,) = (await session.request("run_batch", commands=[command])).header["results"]
+    wanted_by = str(result["stdout"]).strip().removeprefix("./")
+    if not wanted_by:
+        return None, None
+    return wanted_by, await has_torch(session, target, _interpreter(target.payload, python))
+
+
+def _interpreter(payload: Payload, python: Mapping[str, Any]) -> str | None:
+    """Of a payload that names none: what its command is. python: the one on PATH, as preflight tells."""
+    word = payload.command[0]
+    return as_str(python.get("path")) if word == "python" else word if PYTHON.fullmatch(word) else None
 
 
 def _commands(target: Target) -> list[dict[str, Any]]:

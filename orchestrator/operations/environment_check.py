@@ -72,6 +72,21 @@ async def look_at_environment(
     return find_wrong(facts, which.lock or await _baseline(session, target, facts))
 
 
+async def has_torch(session: AgentSession, target: Target, python: str | None) -> bool | None:
+    """Whether the environment that a command runs in holds torch, by its files. python: that one, where neither the
+    payload nor its environments name one. None: it cannot be told, or there is no environment yet."""
+    payload = require_payload(target)
+    named = payload.python or payload.environment
+    if not named and python is None:
+        return None
+    request = CheckRequest(python=None if named else python, mode="names", deadline_s=LAUNCH_S)
+    try:
+        which = await _which(session, target, request)
+        return (await _look(session, target, which.python, request)).holds_torch()
+    except (AgentOpError, DeadlineError, PreflightError):
+        return None
+
+
 async def record_baseline(target: Target, python: str | None, *, trace: Trace | None = None) -> BaselineReport:
     """Raises PreflightError, BusyError, UsageError (one that orch made has its lock)."""
     async with agent_session(target, trace) as session:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from orchestrator.probes.pip_facts import normalise
 from orchestrator.probes.values import as_bool, as_int, as_mapping, as_str, as_strs
 
+MODULES_TOLD = 50
+"""Of a folder of PYTHONPATH no more are told."""
+
 
 @dataclass(frozen=True)
 class Installed:
@@ -120,6 +123,15 @@ class EnvironmentFacts:
         for package in self.packages:
             found.setdefault(package.key, package)
         return found
+
+    def holds_torch(self) -> bool | None:
+        """None: what .pth files and PYTHONPATH name may bring it, and was not looked through."""
+        if "torch" in self.used() or self.torch_version is not None:
+            return True
+        if any("torch" in modules for _, modules in self.path_folders):
+            return True
+        elsewhere = any(not line.startswith(("import ", "import\t", "#")) for _, line in self.path_lines)
+        return None if elsewhere or any(len(modules) >= MODULES_TOLD for _, modules in self.path_folders) else False
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,33 @@ def test_packages_of_the_login_and_of_the_system(venv, tmp_path):
     assert "user_site" not in venv.wrong(mode="names", variables={"PYTHONNOUSERSITE": "1"})
 
 
+def test_whether_torch_is_there_is_said_by_files_and_only_where_they_can_say_it(venv, tmp_path):
+    assert venv.look("names").holds_torch() is True
+    for info in venv.site.glob("torch-*"):
+        venv.uninstall(info)
+    assert venv.look("names").holds_torch() is False
+    (venv.site / "hook.pth").write_text("import _hook\n# a note\n")
+    assert venv.look("names").holds_torch() is False
+    (venv.site / "shared.pth").write_text("/opt/shared/packages\n")
+    assert venv.look("names").holds_torch() is None, "that folder may hold it"
+    (venv.site / "torch").mkdir(exist_ok=True)
+    (venv.site / "torch/version.py").write_text("__version__ = '2.11.0'\n")
+    assert venv.look("names").holds_torch() is True, "put there by no installer"
+
+
+def test_torch_from_a_folder_of_pythonpath_is_found(venv, tmp_path):
+    for info in venv.site.glob("torch-*"):
+        venv.uninstall(info)
+    (tmp_path / "more/torch").mkdir(parents=True)
+    look = {"mode": "names", "variables": {"PYTHONPATH": str(tmp_path / "more")}}
+    assert venv.look(**look).holds_torch() is False, "an empty folder is no module"
+    (tmp_path / "more/torch/__init__.py").touch()
+    assert venv.look(**look).holds_torch() is True
+    for number in range(60):
+        (tmp_path / f"more/a{number}.py").touch()
+    assert venv.look(**look).holds_torch() is None, "not all of a crowded folder is told"
+
+
 def test_builds_for_another_machine(venv):
     venv.install("newer", "1.0", tag="cp312-abi3-manylinux_2_99_x86_64")
     venv.install("older", "1.0", tag="cp38-cp38-manylinux_2_17_x86_64")

@@ -16,6 +16,7 @@ from orchestrator.lab.real import RealLab
 from orchestrator.lab.surface import NEIGHBOUR_ID as NEIGHBOUR
 from tests.lab.place import Place, said
 from tests.lab.watching import Watching
+from tests.made_venv import MadeVenv
 from tests.waiting import eventually
 
 numbers = itertools.count(1)
@@ -98,6 +99,26 @@ def test_a_new_target_is_told_row_by_row_what_it_lacks(patient: Patient) -> None
     place.write(command=["no-such-program", "x"], devices=99)
     text = place.orch("doctor", "--setup").stdout.decode()
     assert "no-such-program is not there" in text and "8 there, 99 wanted" in text
+    assert by_name["torch"]["ok"] is None and "once it is deployed" in by_name["torch"]["text"]
+
+
+@pytest.mark.lab
+def test_an_environment_without_the_torch_that_the_payload_imports_is_not_fit(
+    embedded_lab: EmbeddedLab, tmp_path: Path
+) -> None:
+    place = Place(embedded_lab, tmp_path, f"i{next(numbers)}")
+    venv = MadeVenv(Path(place.base).parent / "venv")
+    (place.payload / "train.py").write_text("try:\n    import torch\nexcept ImportError:\n    torch = None\n")
+    place.write(command=["python", "train.py"], python=str(venv.python))
+    place.ok("deploy")
+    assert "torch" not in place.ok("doctor", "--setup"), "it does without"
+    (place.payload / "model.py").write_text("import os, torch.nn as nn\n")
+    place.ok("deploy")
+    done = place.orch("doctor", "--setup")
+    text = done.stdout.decode()
+    assert done.returncode == 1 and "model.py imports it, and the environment has none\n" in text, said(done)
+    venv.install("torch", "2.11.0", {"torch/__init__.py": "raise SystemExit('torch was imported')\n"})
+    assert "model.py imports it, and the environment has it" in place.ok("doctor", "--setup")
 
 
 @pytest.mark.lab

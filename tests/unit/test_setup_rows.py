@@ -28,6 +28,8 @@ WELL = SetupFacts(
     paths=(("/data", True),),
     clock_offset_s=0.2,
     release="/root/orch/releases/" + "a" * 64,
+    torch_wanted_by="train.py",
+    has_torch=True,
 )
 
 
@@ -60,6 +62,7 @@ def test_a_target_that_has_all_is_fit() -> None:
         ({"tmux_error": "tmux is not installed"}, "tmux"),
         ({"paths": (("/data", False),)}, "path"),
         ({"clock_offset_s": -900.0}, "time"),
+        ({"has_torch": False}, "torch"),
     ],
 )
 def test_what_is_lacking_is_the_one_row_that_is_wrong(changes: dict[str, Any], name: str) -> None:
@@ -81,6 +84,28 @@ def test_a_command_of_its_own_and_an_environment_that_is_not_made_yet_are_told()
     assert wrong(WELL, made) == ["environment"]
     assert wrong(replace(WELL, environment="0123456789ab"), made) == []
     assert wrong(WELL, replace(TARGET, payload=None)) == ["payload"]
+
+
+def torch_row(target: Any = TARGET, **changes: Any) -> tuple[bool | None, str, str] | None:
+    found = [row for row in rows(target, replace(WELL, **changes)) if row.name == "torch"]
+    return (found[0].ok, found[0].text, found[0].way_out) if found else None
+
+
+def test_torch_is_missed_only_where_the_payload_and_the_environment_are_there() -> None:
+    missed = torch_row(has_torch=False)
+    assert missed is not None and missed[1] == "train.py imports it, and the environment has none"
+    assert torch_row(torch_wanted_by=None, has_torch=None) is None, "a payload that does without"
+    assert torch_row(has_torch=None) == (
+        None,
+        "train.py imports it, and whether the environment has it cannot be told",
+        "",
+    )
+    before = torch_row(release=None, torch_wanted_by=None, has_torch=None)
+    assert before is not None and before[0] is None and "once it is deployed" in before[1]
+    made = replace(TARGET, payload=payload(python=None, environment="train"))
+    assert torch_row(made, has_torch=None) == (None, "train.py imports it, and the environment is not there yet", "")
+    missed = torch_row(made, environment="0123456789ab", has_torch=False)
+    assert missed is not None and missed[2] == "add it to the lock of `environments: train:`, then: orch env sync"
 
 
 @pytest.mark.parametrize(("part", "names"), [("ssh", ["ssh", "all else"]), ("pct", ["ssh", "container", "all else"])])
