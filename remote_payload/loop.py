@@ -40,136 +40,175 @@ LEAST_TO_JUDGE = 20
 """Batches over which the simulated acceptance of a checkpoint is taken, before it may be called the best."""
 
 
-def train_drafter(
-    config: Config,
-    folder: Path,
-    prepared: Prepared,
-    drafter: Drafter,
-    resumed: Optional[Checkpoint],
-    placement: Placement,
-    progress: Progress,
-    stop: StopRequest,
-    links: Optional[Links] = None,
-    *,
-    only_compile: bool = False,
-) -> bool:
-    """links: to the other processes of the run, where it has any; then this one's drafter is one of several.
-    only_compile: return when all is compiled, before the first batch.
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What there is to train, with what, and where it is told."""
+
+    config: Config
+    folder: Path
+    """The run's."""
+    prepared: Prepared
+    drafter: Drafter
+    resumed: Optional[Checkpoint]
+    placement: Placement
+    progress: Progress
+    stop: StopRequest
+    links: Optional[Links] = None
+    """To the other processes of the run, where it has any; then the drafter is one of several."""
+
+
+def train_drafter(task: Task, *, only_compile: bool = False) -> bool:
+    """only_compile: return when all is compiled, before the first batch.
 
     True when all steps are done, False when stopped before; a checkpoint is saved either way.
 
     Raises TrainingError, NotSaved of the last checkpoint, and whatever went wrong in a target's or a replica's thread.
     """
-    step = 0
-    if resumed is not None:
-        drafter.load_state_dict(resumed.weights)
-        torch.set_rng_state(resumed.random_state)
-        step = resumed.step
-    first_step = step + 1
-    seal = Seal(strict=config.compile.strict)
-    course = course_of(config, resumed, placement)
-    crew, feed = workers_of(config, prepared, drafter, resumed, placement, course, stop, links)
-
-    phases, accepted = PhaseTimes(), AcceptanceSince()
-
-    def save() -> None:
-        crew.check_equal(step)
-        acceptance = mean(
-            [
-                one
-                for one in crew.gather(accepted.take(least=min(LEAST_TO_JUDGE, config.checkpoint.every_steps)))
-                if one is not None
-            ]
-        )
-        if not crew.leads:
-            return
-        save_checkpoint(
-            folder / contract.CHECKPOINTS,
-            step=step,
-            drafter=drafter,
-            optimisation=crew.replicas[0].optimisation.state(),
-            config=config,
-            prepared=prepared.folder,
-            chapters=prepared.chapters,
-            batches_met=course.met_after(step),
-            keep=config.checkpoint.keep,
-            acceptance=acceptance,
-            target=prepared.target_identity,
-        )
-
-    plan = compile_plan(config, prepared.width, [str(device) for device in placement.drafters])
-    compile_before_workers(plan, crew, prepared, config, progress, stop)
+    config, progress, stop = task.config, task.progress, task.stop
+    if task.resumed is not None:
+        task.drafter.load_state_dict(task.resumed.weights)
+        torch.set_rng_state(task.resumed.random_state)
+    course = course_of(config, task.resumed, task.placement)
+    crew, feed = workers_of(task, course)
+    plan = compile_plan(config, task.prepared.width, [str(device) for device in task.placement.drafters])
+    compile_before_workers(plan, crew, task.prepared, config, progress, stop)
     progress.start_part("compile")
     if only_compile:
         crew.close()
         return True
-    seal.close()
-    for replica, queues in zip(crew.replicas, feed.queues, strict=True):
-        replica.queues = queues
-    progress.start_training(step, config.steps)
-    began = time.monotonic()
-    feed.start()
-    rows: List[int] = []
+    training = Training(task, course, crew, feed, plan)
+    training.start()
     try:
-        drafter.train()
-        while step < config.steps and not crew.stop_asked(stop):
-            now = step + 1
-            with phases("learn"):  # waiting for batches, forward, backward
-                learned = crew.learn(now, course, seal)
-            rows = [row for part in learned for row in part.rows]
-            accepted.add(part.outcome for part in learned if part.outcome is not None)
-            with phases("average"):
-                crew.average_gradients()
-            if now == first_step:
-                check_gradients(drafter)
-            with phases("optimise"):
-                gradient_norm = crew.each(lambda replica: replica.optimisation.step())[0]
-            phases.step_done()
-            step = now
-            if step == first_step:
-                progress.start_part("step")
-
-            loss = mean([part.loss for part in learned]) or 0.0
-            progress.step(step, config.steps, sum(part.tokens for part in learned), loss)
-            if any(part.compiled for part in learned):
-                progress.say(f"step {step}: compiled what was not planned: {seal.counts()}")
-            if step % config.log.every_steps == 0 or step in (first_step, config.steps):
-                every = crew.gather(Shared.of(learned, feed, compile_facts(plan, seal)))
-                counts = add_counts(one.compiled for one in every)
-                facts = line_facts(every, course, time.monotonic() - began)
-                facts["gradient_norm"] = gradient_norm
-                facts["learning_rate"] = crew.replicas[0].optimisation.learning_rate
-                progress.line(step, config.steps, loss, {**facts, **phases.take(), **counts})
-                progress.compiled(counts)
-                if counts.get("tracing_stuck"):
-                    progress.warn(fx_guard.STUCK)
-                progress.waits({"target": facts["target_wait_share"], "drafter": facts["drafter_wait_share"]})
-            if step % config.checkpoint.every_steps == 0 and step < config.steps:
-                progress.phase("checkpointing")
-                try:
-                    save()
-                except NotSaved as error:  # the disk may have room again at the next one
-                    progress.warn(str(error))
-                progress.phase("training")
+        task.drafter.train()
+        while training.step < config.steps and not crew.stop_asked(stop):
+            training.tell(training.take_step())
+            if training.step % config.checkpoint.every_steps == 0 and training.step < config.steps:
+                training.save_on_the_way()
     except NotANumber as error:
-        known = last_checkpoint(folder / contract.CHECKPOINTS)
-        where = str(error) if "rows" in str(error) else f"{error}; rows {rows}"
-        raise TrainingError(f"step {step + 1}: {where}; last good checkpoint: {known or 'none'}") from error
+        raise TrainingError(training.not_a_number(error)) from error
     except (EagerFallback, Recompiled) as error:
-        progress.compiled(compile_facts(plan, seal))
-        if step >= first_step:
-            save()
-        raise TrainingError(f"after step {step}, which is saved: {error}") from error
+        training.save_what_was_compiled()
+        raise TrainingError(f"after step {training.step}, which is saved: {error}") from error
     finally:
         feed.close(THREAD_END_S)
         crew.close()
 
     stopped = crew.stop_asked(stop)
     progress.phase("stopping" if stopped else "checkpointing")
-    save()
+    training.save()
     if crew.leads:
-        progress.say(f"checkpoint: {folder / contract.CHECKPOINTS / f'step-{step}'}")
+        progress.say(f"checkpoint: {task.folder / contract.CHECKPOINTS / f'step-{training.step}'}")
     return not stopped
+
+
+class Training:
+    """Between any two of its methods it stands after `step`, and can be saved there."""
+
+    def __init__(self, task: Task, course: Course, crew: Crew, feed: Queues, plan: CompilePlan) -> None:
+        self.step = course.first_step - 1
+        self._task, self._course, self._crew, self._feed, self._plan = task, course, crew, feed, plan
+        self._seal = Seal(strict=task.config.compile.strict)
+        self._phases, self._accepted = PhaseTimes(), AcceptanceSince()
+        self._began = time.monotonic()
+        self._rows: List[int] = []
+        """Those last learned from."""
+        self._gradient_norm: Optional[float] = None
+        """Of the last step."""
+
+    def start(self) -> None:
+        """All is compiled: what compiles from here on was not planned. Batches begin to come."""
+        self._seal.close()
+        for replica, queues in zip(self._crew.replicas, self._feed.queues, strict=True):
+            replica.queues = queues
+        self._task.progress.start_training(self.step, self._task.config.steps)
+        self._began = time.monotonic()
+        self._feed.start()
+
+    def take_step(self) -> List[Learned]:
+        """Raises NotANumber, EagerFallback, Recompiled; then `step` is the one before."""
+        now = self.step + 1
+        with self._phases("learn"):  # waiting for batches, forward, backward
+            learned = self._crew.learn(now, self._course, self._seal)
+        self._rows = [row for part in learned for row in part.rows]
+        self._accepted.add(part.outcome for part in learned if part.outcome is not None)
+        with self._phases("average"):
+            self._crew.average_gradients()
+        if now == self._course.first_step:
+            check_gradients(self._task.drafter)
+        with self._phases("optimise"):
+            self._gradient_norm = self._crew.each(lambda replica: replica.optimisation.step())[0]
+        self._phases.step_done()
+        self.step = now
+        return learned
+
+    def tell(self, learned: List[Learned]) -> None:
+        """Of the step that was just taken."""
+        config, progress = self._task.config, self._task.progress
+        if self.step == self._course.first_step:
+            progress.start_part("step")
+        loss = mean([part.loss for part in learned]) or 0.0
+        progress.step(self.step, config.steps, sum(part.tokens for part in learned), loss)
+        if any(part.compiled for part in learned):
+            progress.say(f"step {self.step}: compiled what was not planned: {self._seal.counts()}")
+        if self.step % config.log.every_steps == 0 or self.step in (self._course.first_step, config.steps):
+            self._tell_at_length(learned, loss)
+
+    def _tell_at_length(self, learned: List[Learned], loss: float) -> None:
+        """A line of the log and its record. Waits for the devices."""
+        progress = self._task.progress
+        every = self._crew.gather(Shared.of(learned, self._feed, compile_facts(self._plan, self._seal)))
+        counts = add_counts(one.compiled for one in every)
+        facts = line_facts(every, self._course, time.monotonic() - self._began)
+        facts["gradient_norm"] = self._gradient_norm
+        facts["learning_rate"] = self._crew.replicas[0].optimisation.learning_rate
+        progress.line(self.step, self._task.config.steps, loss, {**facts, **self._phases.take(), **counts})
+        progress.compiled(counts)
+        if counts.get("tracing_stuck"):
+            progress.warn(fx_guard.STUCK)
+        progress.waits({"target": facts["target_wait_share"], "drafter": facts["drafter_wait_share"]})
+
+    def save(self) -> None:
+        """By the leader, once the replicas are known to be equal. Raises ReplicasDiffer, NotSaved."""
+        task, config = self._task, self._task.config
+        self._crew.check_equal(self.step)
+        least = min(LEAST_TO_JUDGE, config.checkpoint.every_steps)
+        told = self._crew.gather(self._accepted.take(least=least))
+        if not self._crew.leads:
+            return
+        save_checkpoint(
+            task.folder / contract.CHECKPOINTS,
+            step=self.step,
+            drafter=task.drafter,
+            optimisation=self._crew.replicas[0].optimisation.state(),
+            config=config,
+            prepared=task.prepared.folder,
+            chapters=task.prepared.chapters,
+            batches_met=self._course.met_after(self.step),
+            keep=config.checkpoint.keep,
+            acceptance=mean([one for one in told if one is not None]),
+            target=task.prepared.target_identity,
+        )
+
+    def save_on_the_way(self) -> None:
+        progress = self._task.progress
+        progress.phase("checkpointing")
+        try:
+            self.save()
+        except NotSaved as error:  # the disk may have room again at the next one
+            progress.warn(str(error))
+        progress.phase("training")
+
+    def not_a_number(self, error: NotANumber) -> str:
+        """Where it came up, and what there is to go back to."""
+        known = last_checkpoint(self._task.folder / contract.CHECKPOINTS)
+        where = str(error) if "rows" in str(error) else f"{error}; rows {self._rows}"
+        return f"step {self.step + 1}: {where}; last good checkpoint: {known or 'none'}"
+
+    def save_what_was_compiled(self) -> None:
+        """When a step was not: those before it were, and are kept."""
+        self._task.progress.compiled(compile_facts(self._plan, self._seal))
+        if self.step >= self._course.first_step:
+            self.save()
 
 
 def new_drafter(config: Config, prepared: Prepared, device: torch.device, resumed: Optional[Checkpoint]) -> Drafter:
@@ -197,44 +236,34 @@ def course_of(config: Config, resumed: Optional[Checkpoint], placement: Placemen
     )
 
 
-def workers_of(
-    config: Config,
-    prepared: Prepared,
-    drafter: Drafter,
-    resumed: Optional[Checkpoint],
-    placement: Placement,
-    course: Course,
-    stop: StopRequest,
-    links: Optional[Links],
-) -> Tuple[Crew, Queues]:
+def workers_of(task: Task, course: Course) -> Tuple[Crew, Queues]:
     """Either engine's. With links: this process's replica, and what its targets send it."""
+    config, prepared, drafter, links = task.config, task.prepared, task.drafter, task.links
     if links is None:
-        crew = Crew(make_replicas(config, prepared, drafter, resumed, placement), config.threads)
-        return crew, Feed(course, targets_for(prepared, placement), placement.drafters, config)
+        crew = Crew(make_replicas(task), config.threads)
+        return crew, Feed(course, targets_for(prepared, task.placement), task.placement.drafters, config)
     ends = ends_on(links.device, prepared.target)
     replica = Replica(links.rank.index, drafter, ends, prepared.vocabulary.mask_id, config)
-    if resumed is not None:
-        replica.optimisation.load_state(resumed.optimisation)
+    if task.resumed is not None:
+        replica.optimisation.load_state(task.resumed.optimisation)
     width = drafter.shape.selected_layers * drafter.shape.hidden_size
     features = torch.empty(0, width, dtype=ends.embed.weight.dtype, device=links.device)
-    return RankCrew(replica, links, config.threads, stop), Handoff(course, prepared, config, links, features)
+    return RankCrew(replica, links, config.threads, task.stop), Handoff(course, prepared, config, links, features)
 
 
-def make_replicas(
-    config: Config, prepared: Prepared, drafter: Drafter, resumed: Optional[Checkpoint], placement: Placement
-) -> List[Replica]:
+def make_replicas(task: Task) -> List[Replica]:
     """The first has the given drafter, the others copies of it on their devices."""
     ends: Dict[torch.device, Ends] = {}
     replicas = []
-    for number, device in enumerate(placement.drafters):
+    for number, device in enumerate(task.placement.drafters):
         if device not in ends:
-            ends[device] = ends_on(device, prepared.target)
-        own = drafter if number == 0 else copy.deepcopy(drafter).to(device)
-        replica = Replica(number, own, ends[device], prepared.vocabulary.mask_id, config)
-        if resumed is not None:
+            ends[device] = ends_on(device, task.prepared.target)
+        own = task.drafter if number == 0 else copy.deepcopy(task.drafter).to(device)
+        replica = Replica(number, own, ends[device], task.prepared.vocabulary.mask_id, task.config)
+        if task.resumed is not None:
             # An optimizer keeps the very tensors it is given: two that share them take every step twice.
-            own_state = resumed.optimisation if number == 0 else copy.deepcopy(resumed.optimisation)
-            replica.optimisation.load_state(own_state)
+            state = task.resumed.optimisation
+            replica.optimisation.load_state(state if number == 0 else copy.deepcopy(state))
         replicas.append(replica)
     return replicas
 

@@ -140,7 +140,7 @@ def follow(
     from devices import alike
     from handoff import serve
     from links import Member
-    from loop import course_of, new_drafter, train_drafter
+    from loop import Task, course_of, new_drafter, train_drafter
     from prepare import prepare
 
     member, progress = Member(rank, ranks, job), Follower(folder, rank.name)
@@ -159,8 +159,8 @@ def follow(
         serve(course_of(config, resumed, placement), prepared, config, links)
     elif drafter is not None:
         prepared.target.forget_layers()
-        training = (config, folder, prepared, drafter, resumed, placement, progress, stop, links)
-        train_drafter(*training, only_compile=spec.warmup)
+        task = Task(config, folder, prepared, drafter, resumed, placement, progress, stop, links)
+        train_drafter(task, only_compile=spec.warmup)
     links.close()
 
 

@@ -147,7 +147,7 @@ def run(
     from drafter import Drafter
     from evaluate import evaluate
     from export import check_is_start, export
-    from loop import new_drafter, train_drafter
+    from loop import Task, new_drafter, train_drafter
     from prepare import another_target, prepare
     from runtime import runtime_facts
 
@@ -205,8 +205,8 @@ def run(
         links = member.join()
         progress.runtime({"ranks": links.introduce()})
     progress.start_part("load")
-    training = (config, folder, prepared, drafter, resumed, placement, progress, stop, links)
-    finished = train_drafter(*training, only_compile=spec.warmup)
+    task = Task(config, folder, prepared, drafter, resumed, placement, progress, stop, links)
+    finished = train_drafter(task, only_compile=spec.warmup)
     if links is not None:
         links.close()
     if spec.warmup:
