@@ -17,6 +17,7 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.errors import (
     BusyError,
     DeadlineError,
+    OrchError,
     OutcomeUnknownError,
     PreflightError,
     RunFailedError,
@@ -82,6 +83,18 @@ class LaunchRequest:
     """Id of the play that it is part of, for the record."""
 
 
+@dataclass(frozen=True)
+class _Ready:
+    """What the checks before a start found fit for it."""
+
+    payload: Payload
+    """With the Python and the command that this run takes."""
+    environment: RunEnvironment | None
+    facts: Preflight
+    observed: Mapping[str, Any]
+    """Goes into the fingerprint as it was said."""
+
+
 def parse_condition(text: str) -> WaitCondition:
     """Raises UsageError."""
     if text in ("first-step", "end"):
@@ -111,12 +124,12 @@ async def launch(
         environment, problem = await environment_for_launch(session, target, payload)
         payload = replace(payload, python=environment.python) if environment else payload
         facts, observed = await _preflight(session, target, payload, problem)
-        observed["container"] = await config
+        ready = _Ready(payload, environment, facts, {**observed, "container": await config})
         doubts = await environment_notes(session, target, payload, environment)
         seeded = await _seed(session, target, request, config) if request.seed else None
         if on_starting:
             on_starting()
-        report = await _start(session, target, payload, environment, facts, observed, request)
+        report = await _start(session, target, ready, request)
         report = replace(report, notes=(*report.notes, *doubts), seeded=seeded)
         # Whoever waits for the end must not keep others from `orch stop`.
         await release_lease(session, target)
@@ -204,75 +217,75 @@ def _busy(target: Target, run_id: str) -> BusyError:
     )
 
 
-async def _start(
-    session: AgentSession,
-    target: Target,
-    payload: Payload,
-    environment: RunEnvironment | None,
-    facts: Preflight,
-    observed: Mapping[str, Any],
-    request: LaunchRequest,
-) -> LaunchReport:
+async def _start(session: AgentSession, target: Target, ready: _Ready, request: LaunchRequest) -> LaunchReport:
+    """Raises BusyError and PreflightError: then it was not started."""
+    payload, facts = ready.payload, ready.facts
     now_s = time.time()
     run_id = request.run_id or new_run_id(now_s, secrets.token_hex(2))
     resumed = await find_checkpoint(session, target, request.resume) if request.resume else None
-    resume_from = resumed.path if resumed else None
-    # A checkpoint goes on as it began: with its run's settings, where nobody says otherwise.
-    settings = {**(resumed.settings if resumed else {}), **request.settings}
-    spec = build_run_spec(
-        target,
-        payload,
-        run_id=run_id,
-        settings=settings,
-        resume_from=resume_from,
-        who=who_asks(),
-        now_s=now_s,
-    )
-    if request.warmup:
-        spec["warmup"] = True
-    if environment is not None:
-        spec[KEY] = environment.record()
-    if request.play is not None:
-        spec["play"] = request.play
     reply = await session.request(
         "start_run",
         base=target.base,
         run_id=run_id,
-        spec=spec,
+        spec=_spec(target, ready, request, resumed, run_id=run_id, now_s=now_s),
         argv=list(payload.command),
         cwd=facts.release,
         release=facts.release,
         environment={**payload.variables, **cache_folders(target, payload)},
         session=payload.session,
         python=payload.python,
-        observed=observed,
+        observed=ready.observed,
         watch_s=INSTANT_FAILURE_WATCH_S,
         timeout_s=60.0,
     )
     answer = reply.header
     if not answer["started"]:
-        if answer["reason"] == "busy":
-            live = (answer.get("live") or {}).get("content") or {}
-            raise _busy(target, str(live.get("run_id") or "of another controller"))
-        raise PreflightError(
-            f"the training could not be started on {target.name}",
-            evidence=str((answer.get("start_error") or {}).get("message", "")),
-            way_out="see `command:` and `python:` of the payload in the inventory",
-        )
+        raise _not_started(target, answer)
+    environment_note = ready.environment.note() if ready.environment else None
     return LaunchReport(
         target=target.name,
         run_id=run_id,
         pid=answer["pid"],
         session=answer.get("session"),
         release=facts.release or "",
-        resume_from=resume_from,
-        environment=environment,
-        notes=(
-            *notes(payload, facts),
-            *filter(None, [environment.note() if environment else None, _kept(resumed, payload, request)]),
-        ),
+        resume_from=resumed.path if resumed else None,
+        environment=ready.environment,
+        notes=(*notes(payload, facts), *filter(None, [environment_note, _kept(resumed, payload, request)])),
         ended=answer.get("ended"),
         log_tail=answer.get("log_tail") or "",
+    )
+
+
+def _spec(
+    target: Target, ready: _Ready, request: LaunchRequest, resumed: Checkpoint | None, *, run_id: str, now_s: float
+) -> dict[str, object]:
+    spec = build_run_spec(
+        target,
+        ready.payload,
+        run_id=run_id,
+        # A checkpoint goes on as it began: with its run's settings, where nobody says otherwise.
+        settings={**(resumed.settings if resumed else {}), **request.settings},
+        resume_from=resumed.path if resumed else None,
+        who=who_asks(),
+        now_s=now_s,
+    )
+    if request.warmup:
+        spec["warmup"] = True
+    if ready.environment is not None:
+        spec[KEY] = ready.environment.record()
+    if request.play is not None:
+        spec["play"] = request.play
+    return spec
+
+
+def _not_started(target: Target, answer: Mapping[str, Any]) -> OrchError:
+    if answer["reason"] == "busy":
+        live = (answer.get("live") or {}).get("content") or {}
+        return _busy(target, str(live.get("run_id") or "of another controller"))
+    return PreflightError(
+        f"the training could not be started on {target.name}",
+        evidence=str((answer.get("start_error") or {}).get("message", "")),
+        way_out="see `command:` and `python:` of the payload in the inventory",
     )
 
 
