@@ -350,3 +350,19 @@ def test_a_checkpoint_is_judged_by_a_run_of_its_own(night: NightHere) -> None:
     spec = json.loads(Path(night.base, "runs", judging, "run.json").read_text())
     assert spec["resume_from"] == f"{night.base}/runs/{launched}/checkpoints/step-4"
     assert spec["play"] == told["play"]
+
+
+def test_the_smoke_test_trains_pulls_and_leaves_nothing_behind(night: NightHere) -> None:
+    runs = night.runs()
+    done = night.orch("play", str(PROJECT / "playbooks/smoke.yaml"), "--var=steps=3", timeout_s=120.0)
+    assert done.returncode == 0, said(done)
+    (run_id,) = set(night.runs()) - set(runs)
+    spec = json.loads(Path(night.base, "runs", run_id, "run.json").read_text())
+    assert (spec["settings"]["steps"], spec["settings"]["target.steps"]) == (3, 20)
+    (pulled,) = (night.folder / "pulled").glob("*/run.json")
+    assert json.loads(pulled.read_text())["run_id"] == run_id and "step 3/3" in (pulled.parent / "run.log").read_text()
+    ended = {line["step"]: line["said"] for line in night.record() if line["what"] == "end"}
+    assert list(ended) == [
+        *("guard", "deploy", "launch", "it trains", "trained", "evaluate", "nothing is left behind", "pull")
+    ], ended
+    assert night.not_ended() == [] and "3.2" in ended["evaluate"]
