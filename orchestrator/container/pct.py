@@ -64,7 +64,11 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"unable to find configuration file for CT (?P<container2>\d+)|[Ii]nstance not found|"
         r"lxc-\w{1,12}: (?P<container3>[\w-]+): [^\n]*doesn't exist",
     ),
-    ("already_running", r"(?:CT|[Cc]ontainer) '?(?P<container>\d+)'? (?:is )?already running"),
+    (
+        "already_running",
+        r"(?:CT|[Cc]ontainer) '?(?P<container>\d+)'? (?:is )?already running|"
+        r"lxc-start[^\n]*Container is already running",
+    ),
     ("not_running", r"(?:[Cc]ontainer|CT) '?(?P<container>[\w-]+)'? (?:is )?not running|[Ii]nstance is not running"),
     ("locked", r"(?:CT|VM) is locked \((?P<reason>[\w-]+)\)"),
     ("lock_timeout", r"can't lock file '[^']*pve-config-(?P<container>\d+)\.lock'|can't lock file .{0,200}got timeout"),
@@ -85,6 +89,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*[Ff]ailed to get init pi"),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*Connection refused"),
+    ("not_running", r"unable to get PID for CT (?P<container>\d+)"),
     ("is_template", r"can't start a CT if it's a template"),
     ("device_missing", r"[Dd]evice (?P<device>/dev/\S{1,200}) does not exist"),
     (
@@ -95,7 +100,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "start_failed",
         r"startup for container '(?P<container>\d+)' failed|[Tt]he container failed to start|"
-        r"Failed to initialize container \"(?P<container5>[\w-]+)\"|"
+        r"Failed to (?:spawn|setup|initialize) container \"(?P<container5>[\w-]+)\"|"
         r"Failed to run lxc\.hook\.pre-start for container \"(?P<container2>[\w-]+)\"|"
         r"Failed to receive the container state|Job for pve-container@(?P<container3>\d+)\.service failed|"
         r"systemctl start pve-container@(?P<container4>\d+)' failed",
@@ -112,7 +117,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"|lvcreate '[^'\n]{0,200}(?:subvol|vm)-(?P<container4>\d+)-disk-\d+[^'\n]{0,40}' error: [^\n]{1,200}"
         r"|free space in thin pool [^\n]{1,120} reached threshold",
     ),
-    ("command_not_started", r"lxc-attach: Failed to exec"),
+    ("command_not_started", r"(?:lxc-attach|lxc_container): (?:[^\n]{0,200}- )?[Ff]ailed to exec"),
     ("command_not_started", r"/usr/bin/env: |env: .{0,20}/bin/sh"),
     ("pct_not_found", r"pct: (?:command )?not found|pct: No such file"),
     ("usage", r"^USAGE: pct|^ERROR: unknown command|^400 |unable to parse option|Unknown option: "),

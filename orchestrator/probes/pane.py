@@ -18,12 +18,13 @@ MIN_WIDTH, MAX_WIDTH = 40, 320
 MAX_JOINED = 64
 _BEGINS = re.compile(
     r"\s*\[?(?:rank ?\d|[EWIF]\d{0,4} |\d{4}-\d\d-\d\d|\d\d:\d\d)"
-    r"|Traceback |\s*File \"|\s*\d{1,3}%\||\s*\{['\"]|\s*(?:step|iter(?:ation)?|epoch)\b"
+    r"|Traceback |\s*File \"|\s*(?:[\w .()-]{1,40}: {0,3})?\d{1,3}%\||\s*\{['\"]|\s*(?:step|iter(?:ation)?|epoch)\b"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|Exception |\s*$|\s*[-=~^]{8}"
     r"|\s*(?:During handling|The above exception)|[A-Za-z_][\w.]{2,80}(?:Error|Exception|Warning)\b"
     r"|NCCL |\[\s*\d{1,8}\.\d{6}\]|\(\w",
     re.IGNORECASE,
 )
+_SHAPE = re.compile(r"[0-9]")
 _PADDED = re.compile(r"(?<=[^\s|]) {24,}(?=[^\s|])")  # not the empty part of a bar
 
 
@@ -45,13 +46,15 @@ def joined_pane(rows: Sequence[Row]) -> Pane | None:
     if not MIN_WIDTH <= full <= MAX_WIDTH:
         return None
     together: list[list[Row]] = []
-    joins = sum(
-        full - short <= widths[index] <= full and not _begins_anew(rows[index].text, rows[index + 1].text)
+    joins = [
+        widths[index]
         for index in range(len(rows) - 1)
-    )
+        if full - short <= widths[index] <= full and not _begins_anew(rows[index].text, rows[index + 1].text)
+    ]
     if not joins:
         return None
-    is_sure = full in COMMON_WIDTHS or joins > 1
+    # a terminal cuts at its width; one row that ends a blank or two before it may just be so long
+    is_sure = full in joins and (full in COMMON_WIDTHS or len(joins) > 1)
     open_ended = False
     for row, row_width in zip(rows, widths, strict=True):
         if open_ended and not _begins_anew(together[-1][-1].text, row.text) and len(together[-1]) < MAX_JOINED:
@@ -71,7 +74,9 @@ def _filled_up(row: Row, columns: int) -> Row:
 
 
 def _begins_anew(row: str, following: str) -> bool:
-    return _BEGINS.match(following) is not None or (row[:6] == following[:6] and bool(row[:6].strip()))
+    if _BEGINS.match(following) is not None or (row[:6] == following[:6] and bool(row[:6].strip())):
+        return True
+    return row[:1] in "[(" and _SHAPE.sub("0", row[:6]) == _SHAPE.sub("0", following[:6])
 
 
 def _squeezed(rows: Sequence[Row]) -> tuple[Row, ...] | None:

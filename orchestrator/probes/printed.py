@@ -92,6 +92,11 @@ def _special(line: str, lower: str) -> Reading | None:
         time = _rate_of_time(run["value"], 1.0, place.of(line), place)
         spans = {"step": _span(run, "step"), "loss": _span(run, "loss")}
         return Reading(_whole(run["step"]), None, _float(run["loss"]), (time,) if time else (), spans=spans)
+    if "avg" in lower and (row := words.DARKNET.match(lower)):
+        place = Span(row.start("value"), row.end("value") + len(" seconds"))
+        time = _rate_of_time(row["value"], 1.0, place.of(line), place)
+        spans = {"step": _span(row, "step"), "loss": _span(row, "loss")}
+        return Reading(_whole(row["step"]), None, _float(row["loss"]), (time,) if time else (), spans=spans)
     if timer := words.DEEPSPEED.search(lower):
         reading = _measurements(line, " " * timer.end("step") + lower[timer.end("step") :]) or Reading()
         return replace(reading, step=_whole(timer["step"]), spans={**reading.spans, "step": _span(timer, "step")})
@@ -111,7 +116,9 @@ def _bar(line: str, lower: str) -> tuple[Reading | None, str]:
     if found["rate"]:
         printed = line[found.start("rate") : found.end("unit")]
         place = Span(found.start("rate"), found.end("unit"))
-        if unit.startswith("s/"):
+        if unit in ("s/epoch", "epoch/s"):
+            rate = None  # it counts epochs
+        elif unit.startswith("s/"):
             rate = _rate_of_time(found["rate"], 1.0, printed, place)
         else:
             rate = _rate(found["rate"], found["scale"], _counted(unit[:-2]), False, printed, place)
@@ -137,7 +144,7 @@ def _measurements(line: str, lower: str) -> Reading | None:
     spans: dict[str, Span] = {}
     step, total, rest = _step(lower, spans) if _has(lower, words.SAYS_STEP) else (None, None, lower)
     loss = None
-    if "loss" in rest and (found := words.LOSS.search(rest)):
+    if "loss" in rest and (found := _loss(rest)):
         loss = _float(found["value"])
         spans["loss"] = _span(found, "value")
         rest = _blanked(rest, [found])
@@ -151,6 +158,13 @@ def _measurements(line: str, lower: str) -> Reading | None:
     if total is None and loss is None and not rates and (step is None or not certain):
         return None  # nothing, or a sentence that speaks of a step
     return Reading(step, total, loss, _best_first(rates), eta_s, spans=spans)
+
+
+def _loss(lower: str) -> re.Match[str] | None:
+    found = words.LOSS.search(lower)
+    if found is None or found["average"] is None:
+        return found
+    return next((other for other in words.LOSS.finditer(lower, found.end()) if other["average"] is None), found)
 
 
 def _step(lower: str, spans: dict[str, Span]) -> tuple[int | None, int | None, str]:
@@ -228,6 +242,8 @@ def _unit_in_name(name: str) -> str:
     """`ms_per_step`, `s/batch`: the name says it; others must say it behind the number."""
     if name.endswith(" in s"):
         return "s"
+    if name.endswith("_ms"):
+        return "ms"
     first = name.replace("/", "_per_").partition("_per_")[0]
     return "ms" if first == "ms" else "s" if first in ("s", "sec", "seconds") else ""
 

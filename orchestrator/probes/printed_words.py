@@ -17,8 +17,9 @@ COUNTED: dict[str, str] = {
 }
 # Names before the number: `tps: 10,050`. Units in front of it (`tok/s 21500`) come from COUNTED.
 NAMED_RATES: tuple[tuple[str, str, bool], ...] = (  # names, what is counted, of one device
-    (r"throughput/device/tokens_per_s(?:ec(?:ond)?)?|tokens_per_s(?:ec(?:ond)?)?_per_(?:gpu|device)", TOKENS, True),
     (r"(?:throughput/)?(?:train_)?tokens_per_s(?:ec(?:ond)?)?", TOKENS, False),
+    (r"throughput/device/tokens_per_s(?:ec(?:ond)?)?|tokens_per_s(?:ec(?:ond)?)?_per_(?:gpu|device)", TOKENS, True),
+    (r"tokens per gpu per second(?: \(tgs\))?", TOKENS, True),  # Megatron-DeepSpeed
     (r"perf/throughput", TOKENS, True),  # verl
     (r"tps(?=:\s{0,12}[\d,]{1,20}\s{1,12}tflops)", TOKENS, True),
     (r"tps", TOKENS, False),
@@ -29,16 +30,19 @@ NAMED_RATES: tuple[tuple[str, str, bool], ...] = (  # names, what is counted, of
     (r"currsamplespersec", SAMPLES, False),
     (r"runningavgsamplespersec", SAMPLES, False),
     (r"wps(?==)", TOKENS, False),  # fairseq: words, updates
-    (r"ups(?==)", ITERATIONS, False),
+    (r"ups(?==)(?!=0\b(?!\.))", ITERATIONS, False),  # old ones print whole numbers: 0 is none
+    (r"global_steps?/s(?:ec)?", ITERATIONS, False),  # TensorFlow's estimator
     (r"throughput/(?:device/)?batches_per_s(?:ec(?:ond)?)?", ITERATIONS, False),
     (r"(?:train_|interval_)?(?:steps|iters|iterations|batches)_per_s(?:ec(?:ond)?)?", ITERATIONS, False),
 )
 NAMED_TIMES = (
-    r"elapsed time per iteration",
+    r"elapsed[ _]time[ _]per[ _]iteration(?:_ms)?",
     r"(?:iter(?:ation)?|step|batch)[ _]time",
     r"(?:seconds|s|sec|ms)_per_(?:step|it|iter|iteration)",
     r"time[ _]per[ _](?:step|iteration)",
-    r"dt",
+    r"(?:iter_)?dt",
+    r"per-step time",
+    r"seconds(?=: [\d.]{1,12}, tflop)",  # MaxText
     r"step_avg",
     r"(?:ms|s|sec)/(?:batch|step|iter)",
     r"(?<=, )time(?!=)",
@@ -50,12 +54,14 @@ STEP_NAMES = ("global_step", "global step", "step", "iteration", "iter")
 """What they mean most first."""
 LOSS_NAMES = (
     r"(?:train(?:ing)?[/_ ]|lm[_ ])loss",
-    r"(?:reduced_train|total|gpt|step|av[gr]|mean)_loss",
+    r"(?:reduced_train|total|gpt|step)_loss",
     r"train/crossentropyloss",
     r"loss/train/total",
     r"loss[/_ ]train(?:ing)?(?: \(\w{1,12}\))?",
     r"(?<!val )(?<!eval )(?<!valid )(?<!validation )(?<!test )loss",
 )
+AVERAGE_LOSS_NAMES = r"(?:av[gr]|mean)_loss"
+"""Of all steps: where the last one's is not told."""
 SPEED_WORDS = {"speed", "throughput", "rate", "avg", "at", "training"}
 OTHER_BARS = re.compile(
     r"load|map|filter|download|fetch|tokeni|eval|valid|test|pack|sav|upload|sanity|predict|convert|resolv|shard|cach"
@@ -68,6 +74,8 @@ WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,15})"
 GAP = r"\s{0,12}"
 AFTER = r"(?![\w]|[.,:/-]\d)"
 BEFORE = r"(?<![\w./-])"
+AVERAGE = r"(?:/\d{1,12}\.\d{1,6})?"
+"""Behind the last one's, as Primus prints it."""
 SEPARATOR = rf"['\"]?{GAP}(?:\((?P<name_unit>ms|s)\))?{GAP}[:=]?{GAP}['\"]?"
 A_SECOND = rf"(?:{GAP}/{GAP}|\s{{1,12}}per\s{{1,12}})s(?:ec(?:ond)?s?)?"
 OF_A_DEVICE = rf"(?P<device>{GAP}/{GAP}(?:gpu|device|rank|chip))?"
@@ -93,21 +101,22 @@ UNIT_TIME = re.compile(
 )
 NAMED_BY_UNIT = re.compile(
     rf"{BEFORE}(?P<counted>{ANY_COUNTED}){A_SECOND}{OF_A_DEVICE}\)?{SEPARATOR}"
-    rf"(?P<value>{NUMBER})(?: ?(?P<scale>[km]))?{AFTER}"
+    rf"(?P<value>{NUMBER}){AVERAGE}(?: ?(?P<scale>[km]))?{AFTER}"
 )
 NAMED = tuple(
     (re.compile(rf"{BEFORE}(?:{names}){SEPARATOR}(?P<value>{NUMBER})(?: ?(?P<scale>[km]))?{AFTER}"), counted, of_one)
     for names, counted, of_one in NAMED_RATES
 )
 NAMED_TIME = re.compile(
-    rf"{BEFORE}(?P<name>{'|'.join(NAMED_TIMES)}){SEPARATOR}(?P<value>{NUMBER}){GAP}(?P<unit>ms|s)?{AFTER}"
+    rf"{BEFORE}(?P<name>{'|'.join(NAMED_TIMES)}){SEPARATOR}(?P<value>{NUMBER}){AVERAGE}{GAP}(?P<unit>ms|s)?{AFTER}"
 )
 STEP = re.compile(
     rf"(?<![\w.-])(?P<name>{'|'.join(STEP_NAMES)})s?['\"]?{GAP}[:=#]?{GAP}"
     rf"(?P<step>{WHOLE})(?:{GAP}(?:/|of){GAP}(?P<total>{WHOLE}))?{AFTER}(?!%)"
 )
 LOSS = re.compile(
-    rf"{BEFORE}(?:{'|'.join(LOSS_NAMES)})['\"]?(?: \(\w{{1,12}}\))?{GAP}[:=]?{GAP}['\"]?"
+    rf"{BEFORE}(?:{'|'.join(LOSS_NAMES)}|(?P<average>{AVERAGE_LOSS_NAMES}))['\"]?"
+    rf"(?: \(\w{{1,12}}\))?{GAP}[:=]?{GAP}['\"]?"
     rf"(?P<value>-?{NUMBER}|-?inf(?:inity)?|nan){AFTER}"
 )
 ONLY_A_STEP = re.compile(
@@ -133,6 +142,14 @@ STEP_SHAPES = (  # a word that is in it, its shape
     ("batch ", re.compile(rf"\bbatch \[?{_OF}\b")),
     (" steps", re.compile(rf"(?<![\w./]){_OF} steps\b")),
     ("skipped=", re.compile(r"\bstep=(?P<step>\d{1,15})(?P<total>), skipped=\d")),  # DeepSpeed
+    (", batch ", re.compile(r"\bepoch \d{1,6}, batch (?P<step>\d{1,15})(?P<total>), ")),  # icefall
+    ("| loss ", re.compile(r"^\s{0,8}(?P<step>\d{1,15})(?P<total>)(?= \| loss )")),  # llama2.c
+    ("] [", re.compile(r"\] \[(?P<step>\d{1,15})(?P<total>)\](?= \w{0,20}loss=)")),  # clu
+    ("max_steps", re.compile(rf"global_step/max_steps['\"]: ['\"]{_OF}['\"]")),  # ms-swift
+    (
+        ", epoch ",
+        re.compile(rf"^\s{{0,8}}\[ {{0,8}}{_OF} \d{{1,6}}:\d\d(?::\d\d)?(?: <|,)"),
+    ),  # transformers, in a notebook
     (" batches", re.compile(rf"\| {{1,8}}{_OF} batches\b")),
     (
         "current_steps",
@@ -149,12 +166,17 @@ TIMM_RATE = re.compile(rf"time: {{1,3}}[\d.]{{1,12}}s, {{1,8}}(?P<value>{NUMBER}
 DURATION_WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([hms])")
 # `[... timer.py] 0/3, RunningAvgSamplesPerSec=...`: epoch/step.
 DEEPSPEED = re.compile(r"\] \d+/(?P<step>\d{1,15}), runningavgsamplespersec=")
+# `100: 2.345678, 2.456789 avg loss, 0.001000 rate, 3.456789 seconds, 6400 images`
+DARKNET = re.compile(
+    rf"\s*(?P<step>\d{{1,15}}): (?P<loss>{NUMBER}|-?nan|inf), (?:{NUMBER}|-?nan|inf) avg(?: loss)?, {NUMBER} rate, "
+    rf"(?P<value>{NUMBER}) seconds, \d{{1,15}} images\b"
+)
 # `    3 7.34 s run, 11.8750 loss, ...`
 TINYGRAD = re.compile(rf"\s*(?P<step>\d{{1,15}}) +(?P<value>{NUMBER}) s run, +(?P<loss>{NUMBER}|nan|inf) loss,")
 # A line without any of these says nothing; those without some need not be searched for these.
-SAYS_STEP = ("step", "iter", "epoch", "train:", "[batch=", "batch ", " batches", " [=", "\u2501")
+SAYS_STEP = ("step", "iter", "epoch", "train:", "[batch=", "batch ", " batches", " [=", "| loss ", "] [", "\u2501")
 SAYS_LOSS, SAYS_BAR = ("loss",), ("%|", "it [", "it[", "/? [", "/s]", "s/it")
 SAYS_UNIT = ("/s", "/ s", "per s", "s/", "s /", "s per")
-SAYS_NAMED = ("_per_", "tps", "tgs", "persec", "wps", "ups", "perf/throughput")
-SAYS_TIME = ("time", "timing", "_per_", "dt", "step_avg", "s/batch", "s/step", "s/iter", "sec/")
+SAYS_NAMED = ("_per_", "global_step", "tps", "tgs", "persec", "wps", "ups", "perf/throughput")
+SAYS_TIME = ("time", "seconds:", "timing", "_per_", "dt", "step_avg", "s/batch", "s/step", "s/iter", "sec/")
 SAYS_ETA = ("eta", "remaining", "time left")

@@ -93,6 +93,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"Temporary failure in name resolution|No address associated with hostname",
     ),
     ("refused", r"(?<!\): )Connection refused"),  # `Control socket connect(/x): Connection refused` is of this machine
+    ("unreachable", r"Failed to connect to the host via ssh\.?\s*(?=['\"])"),  # Ansible, without a word of why
     ("unreachable", r"Unable to connect to port (?P<port>\d+) on (?P<host>\S{1,255})"),  # paramiko
     (
         "timed_out",

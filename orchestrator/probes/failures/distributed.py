@@ -21,10 +21,12 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "nccl_timeout",
-        "detected by watchdog at work",
+        "detected by watchdog at work|timeout at nccl work",
         r"(?:exception \(either an error or timeout\)"
-        r"|failure) detected by watchdog at work(?: sequence id)?: (?P<seq>\d{1,12})",
+        r"|failure) detected by watchdog at work(?: sequence id)?: (?P<seq>\d{1,12})"
+        r"|\btimeout at nccl work: (?P<seq2>\d{1,12})",
         r"PG ID (?P<pg_id>\d{1,6}) PG GUID (?P<pg_guid>.{1,60}?) Rank (?P<rank>\d{1,6})\]",
+        r"\[PG \d{1,6} (?:\(\w{1,40}\) )?Rank (?P<rank>\d{1,6})\]",
         r"last enqueued (?:NCCL )?work: (?P<enqueued>\d{1,12})",
         r"last completed (?:NCCL )?work: (?P<completed>\d{1,12})",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.probes.failures.signature import Signature, signature
 
 _SIZE = r"[\d.,]{1,20} ?(?:[KMGT]i?B|bytes?)"
-_OOM_VALUES = (
+_OOM_WORDS = (
     rf"(?:tried|trying) to allocate (?P<tried_bytes>{_SIZE})",
     r"\bGPU (?P<gpu>\d{1,3})\b",
     rf"total capac(?:i)?ty of (?P<capacity_bytes>{_SIZE})",
@@ -27,14 +27,17 @@ _OOM_VALUES = (
     rf"device limit +: (?P<capacity_bytes>{_SIZE})",
     rf"free \(according to cuda\): (?P<free_bytes>{_SIZE})",
 )
+_OOM_VALUES = tuple(words.replace(" ", r"\s") for words in _OOM_WORDS)
+"""A terminal of any width may have wrapped them."""
 SIGNATURES: tuple[Signature, ...] = (
     signature(
         "cuda_oom",
-        "out of memory|outofmemory|resource_exhausted|allocation on device",
+        "out of memory|outofmemory|resource_exhausted|allocation on device|tried to allocate|oom when allocating",
         r"(?:cuda|hip|xpu|mps backend|npu) out of memory"
         r"|OutOfMemoryError: (?!.{0,40}host)(?:cuda|hip|xpu|allocation on device)"
         r"|cuda error: out of memory|cuda runtime error \(2\)|cuda_error_out_of_memory"
         r"|Cuda failure (?:2 )?'out of memory'"
+        rf"|tried to allocate {_SIZE} \(GPU \d|OOM when allocating tensor with .{{1,400}}\bGPU"
         r"|cudaErrorMemoryAllocation|CUDA driver error: out of memory|RESOURCE_EXHAUSTED: Out of memory",
         *_OOM_VALUES,
         following=6,

@@ -35,6 +35,7 @@ MAX_TELLINGS = 64
 MAX_NOTICED = 1024
 """Of one kind; a log that tells of it more often says nothing more."""
 MAX_RANK = 100_000
+A_MACHINES_RANKS = 8
 MAX_ROW_CHARS = 4096
 """Of a longer row the begin is searched."""
 RETRIED = re.compile(
@@ -313,8 +314,11 @@ def _failure(
 
 
 def _silent(ranks: set[int]) -> tuple[int, ...]:
+    """Of eight ranks of which none told, this may be another machine's log."""
     highest = min(max(ranks, default=0), MAX_RANK)
-    return tuple(rank for rank in range(highest) if rank not in ranks)[:MAX_TELLINGS] if len(ranks) > 1 else ()
+    told = {rank // A_MACHINES_RANKS for rank in ranks}
+    silent = (rank for rank in range(highest) if rank not in ranks and rank // A_MACHINES_RANKS in told)
+    return tuple(islice(silent, MAX_TELLINGS)) if len(ranks) > 1 else ()
 
 
 def _telling(each: Noticed) -> Telling:

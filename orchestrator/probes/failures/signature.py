@@ -22,6 +22,7 @@ WHOLE = frozenset(
         "missing_rank",
         "first_rank",
         "pid",
+        "chosen_pid",
         "exitcode",
         "signal",
         "gpu",

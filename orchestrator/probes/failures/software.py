@@ -41,7 +41,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|LoweringException|InternalTorchDynamoError"
         r"|TorchRuntimeError|CppCompileError|TritonMissing|UserError"
         r"|UncapturedHigherOrderOpError)): ?(?P<message>[^\n]{0,300})"
-        r"|^(?P<error2>BackendCompilerFailed|InductorError|LoweringException|CppCompileError"
+        r"|^(?P<error2>BackendCompilerFailed|InternalTorchDynamoError|InductorError|LoweringException|CppCompileError"
         r"|SubprocException): (?P<message2>[^\n]{0,300})"
         r"|Compiled Fx GraphModule failed|triton\.compiler\.errors\.(?P<error3>CompilationError)",
         r"raised:\s{1,4}(?P<raised>\S[^\n]{1,300})",

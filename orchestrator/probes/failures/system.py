@@ -42,7 +42,9 @@ SIGNATURES: tuple[Signature, ...] = (
         "oomkilled|: out of memory|killed process|kill process|oom-kill:|oom_kill|oom-killer|oom "
         "killer|oom-kill event|out-of-memory "
         "handler|systemd-oomd|memory pressure (oom)|node running low on memory",
-        r"(?:out of memory: |killed as a result "
+        r"(?:(?:memory cgroup )?out of memory: )?"
+        r"kill process (?P<chosen_pid>\d{1,9}) \((?P<chosen>[^)\n]{1,64})\) score \d"  # it, or a child of it
+        r"|(?:out of memory: |killed as a result "
         r"|memory cgroup out of memory: )?kill(?:ed)? process (?P<pid>\d{1,9}),? "
         r"\(?(?P<process>[^),\n]{1,64})\)?"
         r"|oom-kill:constraint=(?P<constraint>\w{1,40})"
