@@ -15,7 +15,9 @@ from orchestrator.reports.adopt import adopted_record, render_adopted
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
-    report = asyncio.run(adopt(target, arguments.session, socket=arguments.socket, trace=output.trace))
+    report = asyncio.run(
+        adopt(target, arguments.session, pid=arguments.pid, socket=arguments.socket, trace=output.trace)
+    )
     output.result(json.dumps(adopted_record(report)) if arguments.json else render_adopted(report))
     if not arguments.json:
         output.next_step("orch status")

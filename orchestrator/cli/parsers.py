@@ -193,6 +193,7 @@ def _add_runs(runs: Parser) -> None:
 
 def _add_adopt(adopt: Parser) -> None:
     adopt.add_argument("session", nargs="?", metavar="SESSION", help="its name (default: the payload's `session:`)")
+    adopt.add_argument("--pid", type=int, help="of the training, where the session has several")
     adopt.add_argument("--socket", metavar="PATH", help="of the tmux server on the target (default: tmux's own)")
     target(adopt)
     as_json(adopt)

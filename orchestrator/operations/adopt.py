@@ -18,10 +18,15 @@ LIMIT_S = 90.0
 
 
 async def adopt(
-    target: Target, wanted: str | None, *, socket: str | None = None, trace: Trace | None = None
+    target: Target,
+    wanted: str | None,
+    *,
+    pid: int | None = None,
+    socket: str | None = None,
+    trace: Trace | None = None,
 ) -> AdoptReport:
-    """wanted: the tmux session; None: the payload's. Raises BusyError (a run is live), PreflightError (nothing there is
-    a training)."""
+    """wanted: the tmux session; None: the payload's. pid: of the training, as it is numbered in the container; None:
+    the only one. Raises BusyError (a run is live), PreflightError (nothing there is a training, or several may be)."""
     payload = require_payload(target)
     name = wanted or payload.session
     if name is None:
@@ -40,6 +45,7 @@ async def adopt(
                 base=target.base,
                 session=name,
                 socket=socket,
+                pid=pid,
                 run_id=run_id,
                 spec={**spec, "settings": {}},
                 who=who,
@@ -49,7 +55,7 @@ async def adopt(
                 timeout_s=LIMIT_S,
             )
         except AgentOpError as error:
-            raise _said(error) from error
+            raise _said(error, name) from error
     told = reply.header
     return AdoptReport(
         target=target.name,
@@ -65,10 +71,13 @@ async def adopt(
     )
 
 
-def _said(error: AgentOpError) -> Exception:
+def _said(error: AgentOpError, name: str) -> Exception:
     if error.kind == "busy":
         return BusyError(error.what, evidence=error.evidence, way_out="orch status")
     if error.kind == "missing":
         way_out = "orch adopt SESSION   one that is there\norch adopt SESSION --socket PATH   of another tmux server"
+        return PreflightError(f"{error.what}; nothing was adopted", evidence=error.evidence, way_out=way_out)
+    if error.kind == "several":
+        way_out = f"orch adopt {name} --pid PID   the one that is meant"
         return PreflightError(f"{error.what}; nothing was adopted", evidence=error.evidence, way_out=way_out)
     return error

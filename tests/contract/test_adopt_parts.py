@@ -34,11 +34,43 @@ def test_the_training_is_the_python_below_the_shell_and_no_tool(shell):
     pane = shell('"$1" -c "$2" | cat', sys.executable, WORK)
     assert pane.stdout.readline() == b"up\n"
     other = shell("sleep 0.01; exec cat")
-    found, stat = adopt.find_training([Pane("%1", other.pid, False), Pane("%0", pane.pid, False)], "x")
-    assert found.id == "%0" and adopt.process.command_line(stat.pid)[-1] == WORK
+    found, stat, others = adopt.find_training([Pane("%1", other.pid, False), Pane("%0", pane.pid, False)], "x")
+    assert found.id == "%0" and adopt.process.command_line(stat.pid)[-1] == WORK and not others
     with pytest.raises(OpError) as refused:
         adopt.find_training([Pane("%1", other.pid, False)], "x")
     assert refused.value.kind == "missing" and str(other.pid) in refused.value.evidence
+
+
+def test_of_two_trainings_none_is_taken_until_it_is_said_which(shell):
+    panes = []
+    for name in ("%0", "%1"):
+        pane = shell('"$1" -c "$2" "$3" | cat', sys.executable, WORK, name)
+        assert pane.stdout.readline() == b"up\n"
+        panes.append(Pane(name, pane.pid, False))
+    with pytest.raises(OpError) as refused:
+        adopt.find_training(panes, "x")
+    told = refused.value.evidence.splitlines()
+    assert (refused.value.kind, len(told)) == ("several", 2) and "2 processes in session x" in str(refused.value)
+    for pane in panes:
+        line = told.pop(0)
+        pid = int(line.split()[0])
+        assert adopt.process.command_line(pid)[-1] == pane.id and line.endswith("s of CPU)")
+        found, stat, others = adopt.find_training(panes, "x", pid)
+        assert (found, stat.pid, others) == (pane, pid, [])
+    with pytest.raises(OpError) as refused:
+        adopt.find_training(panes[:1], "x", pid)
+    assert refused.value.kind == "missing" and f"there is no process {pid} in session x" in str(refused.value)
+
+
+def test_what_is_no_python_is_told_beside_the_training(shell):
+    pane = shell('"$1" -c "$2" | cat', sys.executable, WORK)
+    assert pane.stdout.readline() == b"up\n"
+    other = shell("exec od")
+    eventually(lambda: adopt.process.command_line(other.pid) == ["od"], "it is od")
+    panes = [Pane("%1", other.pid, False), Pane("%0", pane.pid, False)]
+    found, _, others = adopt.find_training(panes, "x")
+    assert (found.id, others) == ("%0", [f"{other.pid} od"])
+    assert adopt.find_training(panes[:1], "x")[1].pid == other.pid, "the only one, whatever it is"
 
 
 def test_a_venv_is_known_by_the_path_it_was_called_by(tmp_path):

@@ -93,6 +93,8 @@ def test_a_run_that_orch_did_not_start_gets_a_record_and_is_compared(users: User
     assert nothing.returncode == 10 and b"there is no tmux session nowhere" in nothing.stderr
 
     users.begin()
+    other = users.orch("adopt", "--pid", "1")
+    assert other.returncode == 10 and f"there is no process 1 in session {users.session}".encode() in other.stderr
     first = json.loads(users.ok("adopt", "--json"))
     assert first["command"][-1] == "train.py" and first["folder"] == users.root and first["log"] == "pane"
     again = users.orch("adopt")

@@ -24,6 +24,7 @@ from .records import Record, contract
 
 FINGERPRINT_DEADLINE_S = 20.0
 KEEPER_DEADLINE_S = 10.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 HISTORY_LINES = "-"
 """All that the pane remembers."""
 NOT_TRAININGS = (
@@ -44,11 +45,11 @@ class Pane(NamedTuple):
 
 
 def adopt_session(params: Record, body: bytes, channel: Any) -> Record:
-    """base, session (its name), socket (None: tmux's default), run_id, spec (as for start_run), who, expected,
-    orch_version, container. Needs the lease.
+    """base, session (its name), socket (None: tmux's default), pid (of the training; None: the only one), run_id, spec
+    (as for start_run), who, expected, orch_version, container. Needs the lease.
 
     {run_id, pid, argv, cwd, started_at, log, notes}. Raises OpError: busy, missing (no session, or nothing in it that
-    is a training), io."""
+    is a training), several (more than one), io."""
     base = records.base_folder(params)
     folder = records.run_folder(base, params.get("run_id"))
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
@@ -60,8 +61,9 @@ def adopt_session(params: Record, body: bytes, channel: Any) -> Record:
         )
     name = str(params.get("session") or "")
     tmux = ["tmux", *(["-S", str(params["socket"])] if params.get("socket") else [])]
-    pane, stat = find_training(panes(tmux, name), name)
+    pane, stat, others = find_training(panes(tmux, name), name, params.get("pid"))
     record, notes = run_record(params, folder, name, stat)
+    notes += ["session %s also has %s, which is not adopted" % (name, other) for other in others]
     record["adopted"].update(pane=pane.id, tmux=tmux)
     detail = {"run_id": record["run_id"], "session": name, "pid": stat.pid}
     try:
@@ -97,9 +99,9 @@ def panes(tmux: List[str], name: str) -> List[Pane]:
     return [Pane(row[0], int(row[1]), row[2] == "1") for row in rows if len(row) == 4 and row[3] == "0"]
 
 
-def find_training(found: List[Pane], name: str) -> Tuple[Pane, process.Stat]:
-    """In each pane the first process, from the pane's own down, that is no shell and no tool; a Python before others,
-    then the one that has computed longest. Raises OpError("missing") naming what there is."""
+def find_training(found: List[Pane], name: str, wanted: int | None = None) -> Tuple[Pane, process.Stat, List[str]]:
+    """The process `wanted`; None: in each pane the first one, from the pane's own down, that is no shell and no tool; a
+    Python before others, which are told. Raises OpError naming what there is: "missing", "several"."""
     below = _children()
     candidates = []
     seen: List[str] = []
@@ -112,15 +114,24 @@ def find_training(found: List[Pane], name: str) -> Tuple[Pane, process.Stat]:
                 continue
             argv = process.command_line(pid)
             seen.append("%d %s" % (pid, " ".join(argv)[:120]))
+            if pid == wanted:
+                return pane, stat, []
             program = os.path.basename(argv[0]).lstrip("-") if argv else ""
-            if not argv or program in NOT_TRAININGS:
+            if wanted is not None or not argv or program in NOT_TRAININGS:
                 waiting += below.get(pid, [])
                 continue
-            candidates.append((program.startswith("python"), _cpu_ticks(pid), pid, pane, stat))
+            candidates.append((program.startswith("python"), seen[-1], pane, stat))
+    if wanted is not None:
+        raise OpError("missing", "there is no process %d in session %s" % (wanted, name), "\n".join(seen))
     if not candidates:
         raise OpError("missing", "nothing in session %s is a training" % name, "\n".join(seen) or "it has no live pane")
-    chosen = max(candidates)
-    return chosen[3], chosen[4]
+    likely = [one for one in candidates if one[0]] or candidates
+    if len(likely) > 1:
+        lines = ["%s (%.0f s of CPU)" % (one[1], _cpu_ticks(one[3].pid) / TICKS_PER_S) for one in likely]
+        raise OpError(
+            "several", "%d processes in session %s may be the training" % (len(likely), name), "\n".join(lines)
+        )
+    return likely[0][2], likely[0][3], [one[1] for one in candidates if one is not likely[0]]
 
 
 def run_record(params: Record, folder: str, name: str, stat: process.Stat) -> Tuple[Record, List[str]]:
