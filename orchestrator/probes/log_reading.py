@@ -232,8 +232,9 @@ def _of_progress(progress: Progress, failures: Sequence[FailureFound]) -> list[F
             # transformers prints a NaN loss as 0 (`logging_nan_inf_filter`)
             values = {"loss": Value(0.0, step.spans["loss"]), "grad_norm": Value("nan", norm.spans["value"])}
             return [_noted("divergence", progress.line_of(step), step.span, values, step.ranks)]
-        if "'reward'" in progress.line_of(step):
-            continue  # GRPO: the loss itself is about 0, its gradients are not
+        line = progress.line_of(step) if step.loss == 0.0 else ""
+        if "'reward'" in line or (line.startswith("{") and not line.endswith("}")):
+            continue  # GRPO: the loss itself is about 0, its gradients are not. The rest of a cut row may say so
         if step.loss == 0.0 and norm is not None and norm.value != 0 and "loss" in step.spans:
             values = {"loss": Value(0.0, step.spans["loss"]), "grad_norm": Value(norm.value, norm.spans["value"])}
             return [_noted("suspect_loss", progress.line_of(step), step.span, values, step.ranks)]
