@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.inventory.model import Payload
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.gpu_csv import parse_gpu_csv
+from orchestrator.probes.values import as_int, as_mapping, as_str
 
 GIB = 1024**3
 LOW_INODES = 1000
@@ -41,6 +42,8 @@ class Preflight:
 def parse_preflight(answer: Mapping[str, Any], release: str | None) -> Preflight:
     """`answer` as the agent's op `preflight` gives it; release from `run_facts`."""
     python, tmux, smi = answer["python"], answer["tmux"], answer["nvidia_smi"]
+    seen = as_mapping(answer.get("gpus")).get("identity")
+    smi_gpus = parse_gpu_csv(smi["csv"]).gpus if smi and smi["error"] is None else None
     live = answer["live"]
     return Preflight(
         live_run=str((live.get("content") or {}).get("run_id") or "unknown") if live["held"] else None,
@@ -51,9 +54,18 @@ def parse_preflight(answer: Mapping[str, Any], release: str | None) -> Preflight
         tmux_error=tmux["error"] if tmux else None,
         free_disk_bytes=answer["disk"]["free_bytes"],
         free_inodes=answer["disk"]["free_inodes"],
-        gpus=parse_gpu_csv(smi["csv"]).gpus if smi and smi["error"] is None else None,
+        gpus=_gpus(seen) if isinstance(seen, list) else smi_gpus,
         gpu_error=smi["error"] if smi else None,
         missing_paths=tuple(path for path, there in answer["paths"].items() if not there),
+    )
+
+
+def _gpus(rows: Sequence[object]) -> tuple[GpuFact, ...]:
+    """As the fingerprint has them: which there are, and nothing of the moment."""
+    told = map(as_mapping, rows)
+    return tuple(
+        GpuFact(as_int(row.get("index")), as_str(row.get("name")), as_int(row.get("memory_total_mib")), None)
+        for row in told
     )
 
 

@@ -33,7 +33,7 @@ print(json.dumps(folders))
 
 def preflight(params: Record, body: bytes, channel: Any) -> Record:
     """params: base, python (or None), tmux_wanted, nvidia_smi (the argv; None: it is not asked), paths (list), gpus
-    (whether they are looked at for the fingerprint).
+    (whether they are looked at for the fingerprint: nvidia_smi is then asked only where that says nothing of them).
 
     python: {path, version, prefix, executable, site_folders, error}; tmux: {path, version, error} or None;
     nvidia_smi: {csv, error, exit_code} or None; paths: {path: exists}; disk: {free_bytes, free_inodes};
@@ -48,7 +48,8 @@ def preflight(params: Record, body: bytes, channel: Any) -> Record:
     facts = _facts(base, params)
     if params.get("gpus"):
         looking.join()
-    return dict(facts, **looked)
+    asked = params.get("nvidia_smi") and not looked.get("gpus")
+    return dict(facts, nvidia_smi=_nvidia_smi(list(params["nvidia_smi"])) if asked else None, **looked)
 
 
 def _look_at_gpus(looked: Record) -> None:
@@ -63,7 +64,6 @@ def _facts(base: str, params: Record) -> Record:
         "live": live.facts(base),
         "python": python_facts(params.get("python")),
         "tmux": _tmux() if params.get("tmux_wanted") else None,
-        "nvidia_smi": _nvidia_smi(list(params["nvidia_smi"])) if params.get("nvidia_smi") else None,
         "disk": _disk(base),
         "shm_free_bytes": _disk("/dev/shm")["free_bytes"],
         "memory": parse_meminfo(_text("/proc/meminfo")),
