@@ -102,7 +102,7 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     _add_reset(command("reset", "free the GPUs, set the compile cache aside; shows its plan and asks first"))
 
     pull = command("pull", "fetch a run's records, log and checkpoints")
-    pull.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the last one)")
+    pull.add_argument("run", nargs="?", metavar="RUN", help="run id or its beginning (default: the last one)")
     pull.add_argument("--to", metavar="FOLDER", help="where to put it (default: runs/<run id>)")
     target(pull)
 
@@ -161,7 +161,7 @@ def _add_warmup(warmup: Parser) -> None:
 
 
 def _add_logs(logs: Parser) -> None:
-    logs.add_argument("run", nargs="?", metavar="RUN", help="run id (default: the live or last one)")
+    logs.add_argument("run", nargs="?", metavar="RUN", help="run id or its beginning (default: the live or last one)")
     what = logs.add_mutually_exclusive_group()
     what.add_argument("-f", "--follow", action="store_true", help="go on as it grows, until the run ends")
     what.add_argument(

@@ -9,6 +9,8 @@ from typing import Any
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
+from orchestrator.ledger.runs import choose_run
+from orchestrator.operations.which_run import LAST
 from orchestrator.probes.values import as_mapping
 from remote_payload import contract
 
@@ -23,7 +25,8 @@ class Checkpoint:
 
 
 async def find_checkpoint(session: AgentSession, target: Target, wanted: str) -> Checkpoint:
-    """`last`, RUN or RUN:STEP -> a complete checkpoint. Raises UsageError listing what there is."""
+    """`last`, RUN or RUN:STEP, RUN being an id or its unique beginning -> a complete checkpoint. Raises UsageError
+    listing what there is."""
     listed = await session.request("list_runs", base=target.base)
     return choose_checkpoint(target.base, listed.header["runs"], wanted)
 
@@ -32,13 +35,14 @@ def choose_checkpoint(base: str, runs: list[dict[str, Any]], wanted: str) -> Che
     run_id, _, step = wanted.partition(":")
     if step and not step.isdecimal():
         raise UsageError(f"--resume takes RUN or RUN:STEP, not {wanted!r}", way_out="orch launch --resume")
+    meant = [run["run_id"] for run in runs]
+    if run_id not in LAST:
+        meant = [choose_run(meant, run_id)] if any(one.startswith(run_id) for one in meant) else []
     candidates = [
         (run["run_id"], entry["name"])
         for run in runs
         for entry in run["checkpoints"]
-        if entry["complete"]
-        and (run_id == "last" or run["run_id"] == run_id)
-        and (not step or entry["name"] == f"step-{step}")
+        if entry["complete"] and run["run_id"] in meant and (not step or entry["name"] == f"step-{step}")
     ]
     if not candidates:
         there = [

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.session import agent_session
+from orchestrator.operations.which_run import facts_of_run
 from orchestrator.probes.log import Traceback, find_first_traceback, find_traceback
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
@@ -29,9 +29,7 @@ class RunFailure:
 async def run_failure(target: Target, run_id: str | None, *, trace: Trace | None = None) -> RunFailure:
     """Raises UsageError when there is no such run, and what connecting raises."""
     async with agent_session(target, trace) as session:
-        run = (await session.request("run_facts", base=target.base, run_id=run_id)).header["run"]
-        if run is None:
-            raise UsageError(f"{target.name} has no runs yet", way_out="orch launch")
+        run = (await facts_of_run(session, target, run_id))["run"]
         path = f"{run['folder']}/{contract.RUN_LOG}"
         last = await last_traceback(session, path)
         first = None if last is None else await _first_traceback(session, path)

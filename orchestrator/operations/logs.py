@@ -9,10 +9,10 @@ from contextlib import aclosing
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import NoPythonError
-from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.execute import Sink, execute
 from orchestrator.operations.session import agent_session
+from orchestrator.operations.which_run import LAST, facts_of_run
 from orchestrator.probes.text import plain_text
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
@@ -48,7 +48,16 @@ async def logs(
     except NoPythonError as error:
         on_note(f"{error.what}; reading the log with sh")
         which = ["+1"] if lines is None else [str(lines)]
-        argv = ["sh", "-c", SH_SCRIPT, "sh", target.base, run_id or "", contract.RUN_LOG, *which]
+        argv = [
+            "sh",
+            "-c",
+            SH_SCRIPT,
+            "sh",
+            target.base,
+            "" if run_id in LAST else run_id or "",
+            contract.RUN_LOG,
+            *which,
+        ]
         argv.append("follow" if follow else "")
 
         def on_stderr(chunk: bytes) -> None:
@@ -60,10 +69,7 @@ async def logs(
 async def _send_log(
     session: AgentSession, target: Target, run_id: str | None, follow: bool, lines: int | None, on_bytes: Sink
 ) -> None:
-    state = (await session.request("run_facts", base=target.base, run_id=run_id)).header
-    run = state["run"]
-    if run is None:
-        raise UsageError(f"{target.name} has no runs yet", way_out="orch launch")
+    run = (await facts_of_run(session, target, run_id))["run"]
     path = f"{run['folder']}/{contract.RUN_LOG}"
     size = run["log"]["size"] if run["log"] else 0
     offset = 0 if lines is None else await _offset_of_last_lines(session, path, size, lines)

@@ -29,6 +29,7 @@ from orchestrator.ledger.publications import KEEP, Shelved, choose_publication
 from orchestrator.operations.session import agent_session, who_asks
 from orchestrator.operations.shelf import Shelf, open_shelf
 from orchestrator.operations.where import Where, published_meanwhile
+from orchestrator.operations.which_run import facts_of_run
 from orchestrator.reports.publish import PublishReport, SwitchReport
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
@@ -148,14 +149,8 @@ async def _find(session: AgentSession, target: Target, wanted: str | None) -> _F
     run_id, _, step_text = (wanted or "last").partition(":")
     if step_text and not step_text.isdecimal():
         raise UsageError(f"publish takes RUN or RUN:STEP, not {wanted!r}", way_out="orch runs")
-    try:
-        asked = None if run_id == "last" else run_id
-        state = (await session.request("run_facts", base=target.base, run_id=asked)).header
-    except AgentOpError as error:
-        raise UsageError(f"{target.name}: {error.what}", way_out="orch runs") from error
+    state = await facts_of_run(session, target, run_id)
     run = state["run"]
-    if run is None:
-        raise UsageError(f"{target.name} has no runs yet", way_out="orch launch")
     live = state["live"]["held"] and (state["live"]["content"] or {}).get("run_id") == run["id"]
     step = int(step_text) if step_text else None
     if step is None:

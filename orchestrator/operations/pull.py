@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.agent.tree import OnProgress, pull_tree
-from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.session import agent_session
+from orchestrator.operations.which_run import facts_of_run
 from orchestrator.reports.pull import PullReport
 from orchestrator.transport.tracing import Trace
 
@@ -20,11 +20,11 @@ async def pull(
     on_progress: OnProgress | None = None,
     trace: Trace | None = None,
 ) -> PullReport:
-    """run_id None: the live or newest run. folder None: runs/<run id>. Raises UsageError, TransferError."""
+    """run_id: or its unique beginning, or `last`; None: the live or newest run. folder None: runs/<run id>.
+
+    Raises UsageError, TransferError."""
     async with agent_session(target, trace) as session:
-        state = (await session.request("run_facts", base=target.base, run_id=run_id)).header
-        if state["run"] is None:
-            raise UsageError(f"{target.name} has no runs yet", way_out="orch launch")
+        state = await facts_of_run(session, target, run_id)
         run = state["run"]
         destination = folder or Path("runs") / run["id"]
         pulled = await pull_tree(session, run["folder"], destination, on_progress=on_progress)

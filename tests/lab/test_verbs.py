@@ -32,9 +32,14 @@ def test_a_foreign_script_is_deployed_launched_and_recorded(place: Place) -> Non
     assert status["run"]["state"]["exit"]["exit_code"] == 0
     assert status["last_lines"][-1] == "step 3 loss 0.3333 12.5 Ktok/s"
     assert place.ok("logs").splitlines() == [f"step {n} loss {1 / n:.4f} 12.5 Ktok/s" for n in (1, 2, 3)]
-    assert place.ok("logs", "-n", "1") == "step 3 loss 0.3333 12.5 Ktok/s\n"
+    run_id = str(status["run"]["run_id"])
+    for meant in ([], ["last"], [run_id[:-2]]):
+        assert place.ok("logs", "-n", "1", *meant) == "step 3 loss 0.3333 12.5 Ktok/s\n"
+    for words in (["logs", "nosuch"], ["logs", "/dev/full"], ["publish", "nosuch", "--to", str(place.folder / "to")]):
+        done = place.orch(*words)
+        assert done.returncode == 2 and run_id in said(done) and "orch runs" in said(done), said(done)
     pulled = place.folder / "pulled"
-    place.ok("pull", "--to", str(pulled))
+    place.ok("pull", run_id[:-2], "--to", str(pulled))
     assert (pulled / "run.log").read_text() == place.ok("logs")
     assert {"run.json", "exit.json", "wrapper.json"} <= {path.name for path in pulled.iterdir()}
 
@@ -251,7 +256,7 @@ def test_refusals_have_their_exit_codes(place: Place) -> None:
     place.ok("deploy")
     for words in (["logs", "nosuch"], ["pull", "nosuch"]):
         done = place.orch(*words)
-        assert done.returncode == 2 and "there is no run nosuch" in said(done)
+        assert done.returncode == 2 and "there are no runs yet" in said(done)
     done = place.orch("launch", "--attach")
     assert done.returncode == 2 and place.status()["run"] is None
     place.inside("sh", "-c", f"mv {place.base} {place.base}.aside && touch {place.base}")

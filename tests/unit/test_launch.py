@@ -109,6 +109,14 @@ def test_resume_names_what_there_is(wanted: str) -> None:
     assert "a:10, a:20, b:5" in error.value.evidence
 
 
+def test_resume_takes_the_unique_beginning_of_a_run() -> None:
+    runs = [{"run_id": f"2026-{name}", "checkpoints": [{"name": "step-1", "complete": True}]} for name in ("aa", "ab")]
+    assert choose_checkpoint("/o", runs, "2026-aa:1").path == choose_checkpoint("/o", runs, "2026-aa").path
+    assert choose_checkpoint("/o", runs[:1], "2026-a:1").run_id == "2026-aa"
+    with pytest.raises(UsageError, match="2 runs begin with"):
+        choose_checkpoint("/o", runs, "2026-a")
+
+
 def test_resume_wants_a_number_for_a_step() -> None:
     with pytest.raises(UsageError, match="RUN:STEP"):
         choose_checkpoint("/root/orch", RUNS, "a:last")
