@@ -9,7 +9,7 @@ import os
 import sys
 
 from orchestrator import errors
-from orchestrator.cli.output import Output
+from orchestrator.cli.output import Output, silence
 from orchestrator.cli.parsers import build_parser
 
 TYPE_CHECKING = False
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # spelled out: importing typing takes longer than all the res
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _open_closed_streams()
     arguments = build_parser().parse_args(argv)
     arguments.inventory = _path(getattr(arguments, "inventory", None))
     arguments.verbose = getattr(arguments, "verbose", False)
@@ -37,11 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return errors.EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our stdout left (`orch logs | head`): not a failure; keep the interpreter from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return 0
     except Exception:
         output.bug()
         return errors.EXIT_BUG
+
+
+def _open_closed_streams() -> None:
+    """Who starts us may have closed one (`orch deploy 2>&-`): what it was to get goes nowhere, the work is done."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)  # inheritable, as the standard streams are
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _path(text: str | None) -> object:

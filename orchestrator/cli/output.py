@@ -33,10 +33,18 @@ class Output:
         """Said after Ctrl-C: what goes on without us, and how to look at it."""
 
     def result(self, text: str) -> None:
-        _print(text, sys.stdout)
+        try:
+            _print(text, sys.stdout)
+        except OSError as error:
+            raise unwritable(error) from error
 
     def note(self, text: str) -> None:
-        _print(text, sys.stderr)
+        try:
+            _print(text, sys.stderr)
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full disk under the file that it goes to: no reason to leave the work half done
+            silence(sys.stderr)
 
     def next_step(self, command: str) -> None:
         """The one line after each verb: the next useful command."""
@@ -59,7 +67,10 @@ class Output:
         lines += [f"    {line}" for line in plain_text(error.evidence).splitlines()]
         if error.way_out:
             lines += [f"  -> {line}" for line in error.way_out.splitlines()]
-        self.note("\n".join(lines))
+        try:
+            self.note("\n".join(lines))
+        except BrokenPipeError:  # nobody reads it; the exit code tells
+            silence(sys.stderr)
 
     def interrupted(self) -> None:
         self.note("\norch: interrupted. " + (self.still_running or "Nothing of this command runs on."))
@@ -69,6 +80,27 @@ class Output:
 
         self.note(traceback.format_exc().rstrip())
         self.note("orch: this is a bug in orch, not in your training. What runs on the target was left as it is.")
+
+
+def silence(stream: TextIO) -> None:
+    """For the rest of the program: what waits in it to be written, too."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def unwritable(error: OSError) -> Exception:
+    """What to raise where stdout takes no more (a full disk). A reader that left is no such thing: `main` ends well."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    from orchestrator.errors import TransferError
+
+    silence(sys.stdout)
+    return TransferError(
+        "the answer could not be written to standard output",
+        evidence=str(error),
+        way_out="orch status   what was asked for may have been done all the same",
+    )
 
 
 def _print(text: str, stream: TextIO) -> None:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO
 
+from orchestrator.cli.output import unwritable
+
 CHUNK_BYTES = 65536
 
 
@@ -39,7 +41,10 @@ async def stdin_chunks() -> AsyncIterator[bytes]:
 
 def write_to(stream: BinaryIO) -> Callable[[bytes], None]:
     def write(chunk: bytes) -> None:
-        stream.write(chunk)
-        stream.flush()
+        try:
+            stream.write(chunk)
+            stream.flush()
+        except OSError as error:
+            raise unwritable(error) from error
 
     return write

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
+from orchestrator.cli.output import unwritable
 from orchestrator.reports.fitting import clip
 from orchestrator.reports.status import StatusReport
 from orchestrator.reports.trend import Trend
@@ -82,10 +83,13 @@ class Lines:
         if news == self._said and now - self._said_s < QUIET_S:
             return
         self._said, self._said_s = news, now
-        print(render_change(report), file=self._stream, flush=True)
-        if report.run and report.traceback and self._failed != report.run.run_id:
-            self._failed = report.run.run_id
-            print(report.traceback, file=self._stream, flush=True)
+        try:
+            print(render_change(report), file=self._stream, flush=True)
+            if report.run and report.traceback and self._failed != report.run.run_id:
+                self._failed = report.run.run_id
+                print(report.traceback, file=self._stream, flush=True)
+        except OSError as error:
+            raise unwritable(error) from error
 
 
 class Canvas(ABC):

@@ -1,0 +1,61 @@
+"""What orch does when a standard stream is closed, or leads to a full disk. No lab."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.streams import write_to
+from orchestrator.errors import TransferError
+
+INVENTORY = """
+hosts:
+  here: {transport: local, root: /tmp/nowhere, payload: mine}
+payloads:
+  mine: {folder: ., command: [python3, x.py]}
+"""
+
+
+def orch(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
+    """Started by a shell, with its redirections."""
+    (folder / "inventory.yaml").write_text(INVENTORY)
+    environment = {**os.environ, "ORCH_INVENTORY": str(folder / "inventory.yaml")}
+    argv = ["sh", "-c", f'exec "$0" -m orchestrator {words}', sys.executable]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_full_disk_under_stdout_is_no_bug_of_orch(tmp_path: Path) -> None:
+    done = orch(tmp_path, "hosts >/dev/full")
+    assert done.returncode == 13
+    assert done.stderr.startswith("orch: the answer could not be written to standard output\n    [Errno 28]")
+
+
+def test_bytes_that_find_no_room_are_no_bug_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full, monkeypatch.context() as changed:
+        changed.setattr(sys, "stdout", full)
+        with pytest.raises(TransferError):
+            write_to(full.buffer)(b"x" * 100_000)
+
+
+@pytest.mark.parametrize(("words", "code"), [("hosts", 0), ("hosts nosuch", 2)])
+def test_a_full_disk_under_stderr_ends_no_work(tmp_path: Path, words: str, code: int) -> None:
+    done = orch(tmp_path, f"{words} 2>/dev/full")
+    assert done.returncode == code
+    assert ("here" in done.stdout) == (code == 0)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+def test_a_closed_stream_ends_no_work(tmp_path: Path, closed: str) -> None:
+    done = orch(tmp_path, f"hosts {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "here" in done.stdout and "next:" not in done.stdout, "no note goes to stdout in place of stderr"
+
+
+def test_a_closed_stdout_ends_no_work(tmp_path: Path) -> None:
+    done = orch(tmp_path, "hosts >&-")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
