@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from orchestrator.agent.secret_values import masked
 from orchestrator.probes.text import one_line, plain_text
 
 WEBHOOK_LIMIT_S = 10.0
@@ -188,7 +189,8 @@ async def _run_once(command: Sequence[str], message: Message, limit_s: float) ->
         if code == 0:
             return ""
         said.seek(0)
-        printed = one_line(said.read(KEPT_OUTPUT_BYTES).decode("utf-8", "replace"), 200)
+        # What is said here is recorded.
+        printed = one_line(masked(said.read(KEPT_OUTPUT_BYTES).decode("utf-8", "replace"), os.environ), 200)
         return f"{why}: {printed}" if printed else why
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
+from orchestrator.agent.secret_values import masked
 from orchestrator.errors import NotAsWantedError, OrchError, PreflightError, UsageError
 from orchestrator.operations.execute import execute
 from orchestrator.playbook import schema
@@ -155,7 +157,10 @@ async def run(at: At, options: schema.RunOptions) -> Done:
         code = await execute(
             at.target, options.argv, stdin=None, on_stdout=printed.extend, on_stderr=printed.extend, trace=at.trace
         )
-    text = plain_text(bytes(printed).decode("utf-8", "replace"))[-OUTPUT_KEPT:].rstrip()
+    text = bytes(printed).decode("utf-8", "replace")
+    if options.where == "controller":
+        text = masked(text, os.environ)
+    text = plain_text(text)[-OUTPUT_KEPT:].rstrip()
     if code != 0:
         raise OrchError(f"{options.argv[0]} on {where} ended with exit code {code}", evidence=text)
     return Done(f"{where}: {options.argv[0]} ended well" + (f"\n{text}" if text else ""))

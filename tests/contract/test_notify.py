@@ -180,6 +180,17 @@ def test_a_command_gets_the_text_and_the_facts(tmp_path):
     assert out.read_text() == MESSAGE.text + "\nr1"
 
 
+def test_what_a_command_prints_of_its_secrets_is_not_told(monkeypatch):
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    monkeypatch.setenv("CHAT_TOKEN", SECRET)
+    monkeypatch.setenv("CHAT_TOKEN_LONG", SECRET + "-more")
+    monkeypatch.setenv("CHAT_URL", "https://ann:pass-of-ann@chat.example")
+    monkeypatch.setenv("CHAT_KEY_ID", "4")
+    told, _ = tell(command=["sh", "-c", 'echo "403 $CHAT_TOKEN $CHAT_TOKEN_LONG $CHAT_URL" in $PWD; exit 4'])
+    said = f"403 [CHAT_TOKEN] [CHAT_TOKEN_LONG] [CHAT_URL] in {os.getcwd()}"
+    assert told.warnings == (f"sh was not told: it ended with exit code 4: {said}",)
+
+
 def test_commands_that_fail_hang_or_leave_a_child_are_warnings_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
     told, _ = tell(command=["sh", "-c", "echo no such channel >&2; exit 4"])
@@ -193,6 +204,19 @@ def test_commands_that_fail_hang_or_leave_a_child_are_warnings_in_time(tmp_path,
         os.kill(int(pid.read_text()), 0)
     told, took_s = tell(command=["sh", "-c", "sleep 2 & exit 0"])
     assert told.said and took_s < 1.5
+
+
+def test_what_a_step_on_this_machine_prints_of_its_secrets_is_not_recorded(tmp_path):
+    playbook = tmp_path / "night.yaml"
+    step = {"argv": ["sh", "-c", "echo sent with $CHAT_TOKEN"], "where": "controller"}
+    playbook.write_text(json.dumps({"steps": [{"run": step}]}))
+    (tmp_path / "inventory.yaml").write_text("hosts:\n  box: {transport: local, root: /nowhere}\n")
+    argv = [sys.executable, "-m", "orchestrator", "play", "-i", tmp_path / "inventory.yaml", playbook]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "CHAT_TOKEN": SECRET}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    (record,) = tmp_path.glob("orch/plays/*/*.jsonl")
+    assert done.returncode == 0 and "sent with [CHAT_TOKEN]" in record.read_text()
+    assert SECRET not in record.read_text() + done.stdout + done.stderr
 
 
 def test_a_play_that_cannot_begin_tells_the_webhook_why(tmp_path, hook):
