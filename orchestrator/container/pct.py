@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
 from orchestrator.container import sudo
 from orchestrator.container.place import Place
 from orchestrator.errors import ContainerError, OrchError
-from orchestrator.transport.signs import Told, read_failures
+
+if TYPE_CHECKING:
+    from orchestrator.transport.signs import Told
 
 CONTAINER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -122,14 +125,17 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     ("pct_not_found", r"pct: (?:command )?not found|pct: No such file"),
     ("usage", r"^USAGE: pct|^ERROR: unknown command|^400 |unable to parse option|Unknown option: "),
 )
-
-
-_SIGNS = tuple((kind, re.compile(pattern, re.MULTILINE)) for kind, pattern in _WORDS)
-_SUBJECTS = re.compile(
+_SUBJECTS = (
     r"lxc-(?:attach|start): (?P<container>[\w-]+): |pct [a-z]{1,12} (?P<container2>\d{1,9})\b|"
     r"nodes/(?P<node>[^/'\n]{1,64})/(?:lxc|qemu-server)/(?P<container3>\d{1,9})\.conf|"
     r"(?:CT|VM|[Cc]ontainer) '?(?P<container4>\d{1,9})\b|pve-container@(?P<container5>\d{1,9})"
 )
+
+
+@cache
+def _signs() -> tuple[tuple[Kind, re.Pattern[str]], ...]:
+    """Compiled when pct has failed: a command that works does not wait for them."""
+    return tuple((kind, re.compile(pattern, re.MULTILINE)) for kind, pattern in _WORDS)
 
 
 def start_argv(place: Place, argv: Sequence[str]) -> list[str]:
@@ -147,7 +153,7 @@ def interactive_argv(place: Place, argv: Sequence[str], *, term: str) -> list[st
 
 def describe(text: str) -> PctFailure:
     """The cause that the text of pct, or of lxc-attach below it, names."""
-    for kind, pattern in _SIGNS:
+    for kind, pattern in _signs():
         found = pattern.search(text)
         if found is not None:
             groups = {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
@@ -157,7 +163,9 @@ def describe(text: str) -> PctFailure:
 
 def read_pct_failures(text: str) -> tuple[Told, ...]:
     """Every failure that a text tells of: of one container after the other, of one after another reason."""
-    return read_failures(text, _SIGNS, _SUBJECTS)
+    from orchestrator.transport.signs import read_failures  # `orch read` only
+
+    return read_failures(text, _signs(), re.compile(_SUBJECTS))
 
 
 def way_out_of(failure: PctFailure) -> str:

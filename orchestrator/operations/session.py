@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-import platform
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -150,7 +149,7 @@ async def take_lease(session: AgentSession, target: Target) -> None:
     """One writer per target; freed when the agent ends, however it does. Raises BusyError naming the holder."""
     try:
         await session.request(
-            "lease_acquire", base=target.base, who=getpass.getuser(), host=platform.node(), pid=os.getpid()
+            "lease_acquire", base=target.base, who=getpass.getuser(), host=os.uname().nodename, pid=os.getpid()
         )
     except AgentOpError as error:
         if error.kind != "busy":
@@ -164,7 +163,7 @@ async def take_lease(session: AgentSession, target: Target) -> None:
 
 def who_asks() -> str:
     """`me@laptop`, for records."""
-    return f"{getpass.getuser()}@{platform.node()}"
+    return f"{getpass.getuser()}@{os.uname().nodename}"
 
 
 async def release_lease(session: AgentSession, target: Target) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
 from orchestrator.errors import AuthError, HostKeyError, InventoryError, OrchError, UnreachableError
 from orchestrator.inventory.model import Host
-from orchestrator.transport.signs import Told, read_failures
 from orchestrator.transport.ssh_settings import known_hosts_name, typed_login
+
+if TYPE_CHECKING:
+    from orchestrator.transport.signs import Told
 
 Kind = Literal[
     "host_key_changed",
@@ -118,18 +121,14 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"Connection reset by|[Bb]roken pipe|Connection lost|Received disconnect|UNKNOWN port 65535|invalid banner",
     ),
 )
-_SIGNS = tuple((kind, re.compile(pattern)) for kind, pattern in _WORDS)
-_DETAILS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"fingerprint for the (?P<key_type>\S+) key sent by the remote host is\s+"
-        r"(?P<fingerprint>SHA256:[A-Za-z0-9+/=]+|(?:MD5:)?[0-9a-f]{2}(?::[0-9a-f]{2})+)",
-        r"Offending (?P<offending_type>\S+) key in (?P<known_hosts_file>\S+?):(?P<line>\d+)",
-        r"Host key for (?P<host>\S+) has changed",
-        r"Their offer: (?P<offer>[\w@.,-]{1,400})",
-    )
+_DETAILS = (
+    r"fingerprint for the (?P<key_type>\S+) key sent by the remote host is\s+"
+    r"(?P<fingerprint>SHA256:[A-Za-z0-9+/=]+|(?:MD5:)?[0-9a-f]{2}(?::[0-9a-f]{2})+)",
+    r"Offending (?P<offending_type>\S+) key in (?P<known_hosts_file>\S+?):(?P<line>\d+)",
+    r"Host key for (?P<host>\S+) has changed",
+    r"Their offer: (?P<offer>[\w@.,-]{1,400})",
 )
-_SUBJECTS = re.compile(
+_SUBJECTS = (
     r"Received disconnect from (?P<host>\S{1,255}?)(?: port (?P<port>\d+):|: )\d+:|"
     r"(?:[Cc]onnection (?:reset|closed|refused)|Disconnected) (?:by|from) "
     r"(?:(?:authenticating|invalid) user \S{1,80} )?(?P<host2>\S{1,255}) port (?P<port2>\d+)|"
@@ -147,27 +146,37 @@ _SUBJECTS = re.compile(
     r"host key is known for (?P<host14>\S{1,255}) and|"
     r"authenticity of host '(?P<host15>[^' ]{1,255})|"
     r"host key for (?P<host17>\S{1,255}) is marked|"
-    r"while connecting to (?P<host16>[^\s:]{1,255}):(?P<port16>\d+)",
-    re.MULTILINE,
+    r"while connecting to (?P<host16>[^\s:]{1,255}):(?P<port16>\d+)"
 )
-_ESCAPED_ENDS = re.compile(r"(?:\\+r)?\\+n|\\+r|\r\n|\r")
-_CLOCK = re.compile(r"^\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?[ \t]+", re.MULTILINE)
-_STALE_MASTER = re.compile(
+_ESCAPED_ENDS = r"(?:\\+r)?\\+n|\\+r|\r\n|\r"
+_CLOCK = r"^\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?[ \t]+"
+_STALE_MASTER = (
     r"mux_client_hello_exchange|mux_client_request_session: read from master failed|"
     r"mux_client_request_session: write packet|[Cc]ontrol socket connect\([^)]*\): Connection refused"
 )
 
 
+@cache
+def _signs() -> tuple[tuple[Kind, re.Pattern[str]], ...]:
+    """Compiled when ssh has failed: a connection that works does not wait for them."""
+    return tuple((kind, re.compile(pattern)) for kind, pattern in _WORDS)
+
+
+@cache
+def _details() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern) for pattern in _DETAILS)
+
+
 def describe(text: str) -> SshFailure:
     """The cause that ssh's stderr names. Kind `unknown` when it names none."""
     plain = _without_escapes(text)
-    for kind, pattern in _SIGNS:
+    for kind, pattern in _signs():
         found = pattern.search(plain)
         if found is None:
             continue
         facts = _facts(found)
         if kind in ("host_key_changed", "host_key_revoked"):
-            for detail in _DETAILS:
+            for detail in _details():
                 more = detail.search(plain)
                 facts.update(_facts(more) if more else {})
         return SshFailure(kind, facts)
@@ -176,7 +185,9 @@ def describe(text: str) -> SshFailure:
 
 def read_ssh_failures(text: str) -> tuple[Told, ...]:
     """Every failure that a text tells of, also one that another program wrote (a log of CI, of Ansible)."""
-    return read_failures(_without_escapes(text), _SIGNS, _SUBJECTS, _DETAILS)
+    from orchestrator.transport.signs import read_failures  # `orch read` only
+
+    return read_failures(_without_escapes(text), _signs(), re.compile(_SUBJECTS, re.MULTILINE), _details())
 
 
 def _facts(found: re.Match[str]) -> dict[str, str]:
@@ -185,14 +196,14 @@ def _facts(found: re.Match[str]) -> dict[str, str]:
 
 def _without_escapes(text: str) -> str:
     """Line ends and quotes that were escaped, and a clock before each line. Every character keeps its place."""
-    plain = _ESCAPED_ENDS.sub(lambda found: " " * (len(found[0]) - 1) + "\n", text)
-    plain = _CLOCK.sub(lambda found: " " * len(found[0]), plain)
+    plain = re.sub(_ESCAPED_ENDS, lambda found: " " * (len(found[0]) - 1) + "\n", text)
+    plain = re.sub(_CLOCK, lambda found: " " * len(found[0]), plain, flags=re.MULTILINE)
     return plain.replace('\\"', ' "')
 
 
 def is_stale_master(text: str) -> bool:
     """The shared connection was gone before it opened a session for us: nothing was executed."""
-    return _STALE_MASTER.search(text) is not None
+    return re.search(_STALE_MASTER, text) is not None
 
 
 def failure_error(failure: SshFailure, host: Host, *, evidence: str = "", hop: str | None = None) -> OrchError:

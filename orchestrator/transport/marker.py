@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Sequence
 
 from orchestrator.errors import OutcomeUnknownError
@@ -32,7 +32,7 @@ LAST_WORDS_LIMIT_S = 2.0
 
 
 def new_marker() -> str:
-    return f"<orch-{secrets.token_hex(12)}>"
+    return f"<orch-{os.urandom(12).hex()}>"
 
 
 def marked(marker: str, argv: Sequence[str]) -> list[str]:

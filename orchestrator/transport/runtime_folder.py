@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 from pathlib import Path
 
 from orchestrator.errors import OrchError
@@ -47,6 +46,8 @@ def keep_text(text: str, *, suffix: str) -> Path:
     path = folder / (hashlib.sha256(text.encode()).hexdigest()[:16] + suffix)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return path
+    import tempfile  # with every compressor that there is; the file is nearly always there already
+
     handle, temporary = tempfile.mkstemp(dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
