@@ -21,7 +21,7 @@ from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.probes.pace import LEAST_S, Pace
-from orchestrator.probes.printed_words import TOKENS
+from orchestrator.probes.rate import TOKENS
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import RunPhase
 

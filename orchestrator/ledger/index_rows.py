@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 
 from orchestrator.ledger.remarks import parse_findings, parse_notes
 from orchestrator.ledger.runs import CacheSize, Mark, RunSummary, Shape
-from orchestrator.probes.printed import Rate
+from orchestrator.probes.rate import Rate
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float, as_int, as_mapping, as_str, as_strs

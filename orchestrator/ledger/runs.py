@@ -13,8 +13,7 @@ from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord, parse_run_record
 from orchestrator.ledger.remarks import KeptFinding, Note, parse_findings, parse_notes
 from orchestrator.probes.compile_cache import parse_cache_stats
-from orchestrator.probes.printed import Rate, read_line
-from orchestrator.probes.printed_words import TOKENS
+from orchestrator.probes.rate import TOKENS, Rate
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput, merge, read_end
 from orchestrator.probes.training import RunPhase, how_it_ended
@@ -348,6 +347,10 @@ def _trend(samples: Mapping[str, object]) -> tuple[float, ...]:
     numbers, lines = samples.get("tokens_per_s"), as_strs(samples.get("lines"))
     if isinstance(numbers, list):
         return tuple(value for one in numbers if (value := as_float(one)) is not None)
+    if not lines:
+        return ()
+    from orchestrator.probes.printed import read_line  # its patterns are compiled where a line is read at all
+
     readings = (read_line(one_line(line, 1000)) for line in lines)
     rates = [reading.rates[0] for reading in readings if reading is not None and reading.rates]
     kinds = [(rate.counted, rate.per_device) for rate in rates]

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import OrchError
-from orchestrator.probes.kernel_log import kernel_log_argv, kernel_sentences
 from orchestrator.reports.status import StatusReport
 
 DEADLINE_S = 5.0
@@ -27,6 +26,8 @@ async def kernel_text(session: AgentSession) -> str | None:
     """The driver's lines in the kernel log of the session's host; None: not known."""
     if session.on_host is None:
         return None
+    from orchestrator.probes.kernel_log import kernel_log_argv  # most statuses find nothing wrong
+
     try:
         done = await session.on_host().run(kernel_log_argv(), timeout_s=DEADLINE_S)
     except OrchError:
@@ -35,4 +36,8 @@ async def kernel_text(session: AgentSession) -> str | None:
 
 
 def with_kernel_log(report: StatusReport, text: str | None) -> StatusReport:
-    return report if text is None else replace(report, gpu_kernel_log=kernel_sentences(text, report.gpus or ()))
+    if text is None:
+        return report
+    from orchestrator.probes.kernel_log import kernel_sentences
+
+    return replace(report, gpu_kernel_log=kernel_sentences(text, report.gpus or ()))

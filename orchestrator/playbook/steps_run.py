@@ -24,7 +24,7 @@ from orchestrator.playbook.doing import At, Done
 from orchestrator.playbook.durations import parse_duration
 from orchestrator.playbook.steps_gate import judged_on
 from orchestrator.playbook.steps_look import refuse_findings
-from orchestrator.probes.printed_words import TOKENS
+from orchestrator.probes.rate import TOKENS
 from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float, as_str
 from orchestrator.reports.launch import render_started

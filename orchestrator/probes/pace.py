@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.probes.printed_words import TOKENS
+from orchestrator.probes.rate import TOKENS
 from orchestrator.probes.values import as_float, as_int, as_mapping
 
 if TYPE_CHECKING:  # a status waits for its imports

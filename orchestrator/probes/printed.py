@@ -8,41 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from orchestrator.probes import printed_words as words
-from orchestrator.probes.spans import Located, Span
+from orchestrator.probes.rate import ITERATIONS, SAMPLES, SAYS_MOST_FIRST, Rate, Reading
+from orchestrator.probes.spans import Span
 from orchestrator.probes.text import lowered
 
 MAX_LINE_CHARS = 1024
 """Of a longer line only the beginning is read."""
-
-
-@dataclass(frozen=True)
-class Rate:
-    per_s: float
-    counted: str
-    """tok, samples or it."""
-    per_device: bool = False
-    printed: str = ""
-    """As it was printed (`2.88s/it`); empty: found from how the steps advance."""
-    place: Span | None = field(default=None, compare=False, repr=False)
-    """Of `printed`, in the line."""
-
-
-@dataclass(frozen=True)
-class Reading(Located):
-    """Its spans are in the line."""
-
-    step: int | None = None
-    total_steps: int | None = None
-    loss: float | None = None
-    """NaN and infinities too: they are news."""
-    rates: tuple[Rate, ...] = ()
-    """What says most first; one of each kind."""
-    eta_s: float | None = None
-    is_bar: bool = False
-    """From a progress bar: a line of metrics knows better."""
 
 
 def read_line(line: str) -> Reading | None:
@@ -234,7 +208,7 @@ def _unnamed_rates(line: str, lower: str) -> list[Rate]:
         rates.append(_rate_of_time(took["value"], 1.0, place.of(line), place))
     if "time:" in lower and "/s" in lower and (images := words.TIMM_RATE.search(lower)):
         place = Span(images.start("value"), images.end())
-        rates.append(_rate(images["value"], "", words.SAMPLES, False, place.of(line), place))
+        rates.append(_rate(images["value"], "", SAMPLES, False, place.of(line), place))
     return [rate for rate in rates if rate is not None]
 
 
@@ -249,15 +223,15 @@ def _unit_in_name(name: str) -> str:
 
 
 def _counted(word: str) -> str:
-    return next((what for what, words in words.COUNTED.items() if re.fullmatch(words, word)), words.ITERATIONS)
+    return next((what for what, words in words.COUNTED.items() if re.fullmatch(words, word)), ITERATIONS)
 
 
 def _best_first(rates: list[Rate]) -> tuple[Rate, ...]:
-    """One of each kind, in the order of words.COUNTED."""
+    """One of each kind, what says most first."""
     first: dict[str, Rate] = {}
     for rate in rates:
         first.setdefault(rate.counted, rate)
-    return tuple(first[kind] for kind in words.COUNTED if kind in first)
+    return tuple(first[kind] for kind in SAYS_MOST_FIRST if kind in first)
 
 
 def _rate(value: str, scale: str | None, counted: str, per_device: bool, printed: str, place: Span) -> Rate | None:
@@ -272,7 +246,7 @@ def _rate_of_time(value: str, unit_s: float, printed: str, place: Span) -> Rate 
     number = _float(value)
     if number is None or not math.isfinite(number) or number * unit_s < 1e-9:
         return None
-    return Rate(1 / (number * unit_s), words.ITERATIONS, False, " ".join(printed.split()), place)
+    return Rate(1 / (number * unit_s), ITERATIONS, False, " ".join(printed.split()), place)
 
 
 def _eta_s(lower: str, spans: dict[str, Span]) -> float | None:

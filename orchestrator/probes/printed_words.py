@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-TOKENS, SAMPLES, ITERATIONS = "tok", "samples", "it"
+from orchestrator.probes.rate import ITERATIONS, SAMPLES, TOKENS
 
-# What is counted, and how it is written. Earlier ones say more about a training.
+# What is counted, and how it is written.
 COUNTED: dict[str, str] = {
     TOKENS: r"tokens?|toks?",
     SAMPLES: r"samples?|sequences?|seqs?|examples?|images?|imgs?",

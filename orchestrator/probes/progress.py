@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.probes.measures import Measured, measured_in
 from orchestrator.probes.outer_bar import OuterBar
-from orchestrator.probes.printed import MAX_LINE_CHARS, Rate, Reading, read_line
+from orchestrator.probes.printed import MAX_LINE_CHARS, read_line
+from orchestrator.probes.rate import Rate, Reading
 from orchestrator.probes.rows import Told
 from orchestrator.probes.spans import OWN_WORDS, Located, Span
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.probes.outer_bar import OuterBar
-from orchestrator.probes.printed import Rate, Reading, read_line
-from orchestrator.probes.printed_words import COUNTED, ITERATIONS, TOKENS
+from orchestrator.probes.rate import ITERATIONS, SAYS_MOST_FIRST, TOKENS, Rate, Reading
 from orchestrator.probes.text import plain_lines
 from orchestrator.probes.training import TrainingStatus
 
@@ -144,8 +143,8 @@ class ThroughputMeter:
 
 def _says_more(known: tuple[Rate, ...], rates: tuple[Rate, ...]) -> bool:
     """Tokens than iterations: a rate does not change its unit with the line that came last."""
-    order = list(COUNTED)
-    return bool(known and rates) and order.index(known[0].counted) < order.index(rates[0].counted)
+    order = SAYS_MOST_FIRST.index
+    return bool(known and rates) and order(known[0].counted) < order(rates[0].counted)
 
 
 def read_tail(tail: bytes, *, begins_whole: bool) -> Throughput | None:
@@ -280,6 +279,8 @@ def _stands_still(samples: deque[_Sample], now: float) -> bool:
 
 
 def _readings(text: str, *, first_is_cut: bool, lines: int = LINES_READ) -> list[Reading]:
+    from orchestrator.probes.printed import read_line  # its patterns are compiled where a line is read at all
+
     if len(text) > MAX_READ_CHARS:
         text, first_is_cut = text[-MAX_READ_CHARS:], True
     found = plain_lines(text)
@@ -292,6 +293,8 @@ def _readings(text: str, *, first_is_cut: bool, lines: int = LINES_READ) -> list
 
 def _outer_bar(before: list[str], readings: list[Reading]) -> list[Reading]:
     """Where all that came last is one bar: the longer one before it, within which it may be."""
+    from orchestrator.probes.printed import read_line
+
     totals = {reading.total_steps for reading in readings if reading.is_bar and reading.loss is None}
     if len(totals) != 1 or None in totals or not all(reading.is_bar for reading in readings):
         return []

@@ -16,8 +16,7 @@ from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord
 from orchestrator.ledger.runs import rate_of
 from orchestrator.probes.pace import LEAST_S, pace_of_log
-from orchestrator.probes.printed import Rate
-from orchestrator.probes.printed_words import TOKENS
+from orchestrator.probes.rate import TOKENS, Rate
 from orchestrator.probes.training import RunPhase
 from orchestrator.reports.status import BesideGood, StatusReport
 

@@ -13,7 +13,7 @@ from orchestrator.ledger.run_environment import RunEnvironment, short_environmen
 from orchestrator.ledger.runs import run_outcome
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
-from orchestrator.probes.printed import Rate
+from orchestrator.probes.rate import Rate
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import CompileProgress, RunPhase

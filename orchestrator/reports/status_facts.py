@@ -17,11 +17,9 @@ from orchestrator.ledger.records import RunRecord, parse_run_record
 from orchestrator.probes.compile_cache import parse_cache_stats
 from orchestrator.probes.container import parse_container
 from orchestrator.probes.gpu import GpuFact
-from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.gpu_roles import gpu_roles
-from orchestrator.probes.gpu_trouble import with_way_out
 from orchestrator.probes.nvml import failure_text, parse_nodes, parse_nvml, warnings
-from orchestrator.probes.printed_words import TOKENS
+from orchestrator.probes.rate import TOKENS
 from orchestrator.probes.text import one_line, plain_text
 from orchestrator.probes.throughput import Throughput, merge, read_tail
 from orchestrator.probes.training import RunPhase, compile_progress, how_it_ended, parse_exit
@@ -66,8 +64,7 @@ def status_report(
     run = parse_run_record(facts)
     now_s = as_float(facts.get("now"))
     if throughput is None and run is not None:
-        log = read_tail(log_tail[-RATES_BYTES:], begins_whole=run.log_size_bytes == len(log_tail[-RATES_BYTES:]))
-        throughput = merge(run.status, log)
+        throughput = _throughput(run, log_tail[-RATES_BYTES:])
     return StatusReport(
         target=target.name,
         label=target.label,
@@ -94,6 +91,14 @@ def status_report(
     )
 
 
+def _throughput(run: RunRecord, tail: bytes) -> Throughput | None:
+    """A log is read only where status.json leaves anything open: importing what reads it takes longer than the rest."""
+    said = run.status
+    if said is not None and None not in (said.step, said.total_steps, said.loss, said.tokens_per_s, said.eta_s):
+        return merge(said, None)
+    return merge(said, read_tail(tail, begins_whole=run.log_size_bytes == len(tail)))
+
+
 def gpu_answer(answer: Mapping[str, Any], age_s: float | None = None) -> GpuWord:
     """answer: that of the agent's op gpus, or what its watch tells of the GPUs, which then is age_s old."""
     nodes = parse_nodes(as_mapping(answer.get("nodes")))
@@ -112,6 +117,14 @@ def gpu_answer(answer: Mapping[str, Any], age_s: float | None = None) -> GpuWord
 
 def _smi_answer(smi: Mapping[str, Any], age_s: float | None) -> GpuWord:
     """smi: the result of nvidia-smi in run_batch, or what the watch's follower of it tells."""
+    if smi.get("timed_out"):
+        return GpuWord(None, f"nvidia-smi did not answer within {smi['wall_s']:.0f} s", None, SMI)
+    if smi.get("exit_code") == 127:
+        return GpuWord(None, "nvidia-smi is not installed", None, SMI)
+    # NVML answers nearly everywhere; these take longer to import than all else that a status says of GPUs.
+    from orchestrator.probes.gpu_csv import parse_gpu_csv
+    from orchestrator.probes.gpu_trouble import with_way_out
+
     if "exit_code" not in smi:
         rows, said = "\n".join(as_strs(smi.get("rows"))), as_str(smi.get("error"))
         gpus = parse_gpu_csv(rows).gpus if rows else None
@@ -120,10 +133,6 @@ def _smi_answer(smi: Mapping[str, Any], age_s: float | None) -> GpuWord:
         answer = parse_gpu_csv(smi["stdout"])
         error = with_way_out("\n".join(answer.rejected)) if answer.rejected else None
         return GpuWord(answer.gpus, error, 0.0, SMI)
-    if smi["timed_out"]:
-        return GpuWord(None, f"nvidia-smi did not answer within {smi['wall_s']:.0f} s", None, SMI)
-    if smi["exit_code"] == 127:
-        return GpuWord(None, "nvidia-smi is not installed", None, SMI)
     said = smi["stderr"] or smi["stdout"] or f"nvidia-smi: exit code {smi['exit_code']}"
     return GpuWord(None, with_way_out(said), None, SMI)
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.probes.printed import Rate
-from orchestrator.probes.printed_words import ITERATIONS, TOKENS
+from orchestrator.probes.rate import ITERATIONS, TOKENS, Rate
 from orchestrator.probes.throughput import LONG_S, STATUS, Throughput, merge
 from orchestrator.probes.training import CompileProgress, TrainingStatus
 from orchestrator.reports.table import duration_text, rate_text

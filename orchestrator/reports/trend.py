@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.probes.printed import read_line
-
 if TYPE_CHECKING:
     from orchestrator.reports.status import StatusReport
 
@@ -88,6 +86,8 @@ class Trend:
 
     def _before(self, lines: Sequence[str]) -> None:
         """What the log's last lines tell of the time before the watch."""
+        from orchestrator.probes.printed import read_line  # a list of runs draws its bars, and reads no line
+
         for line in lines:
             reading = read_line(line)
             if reading is None or reading.step is None:

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.diagnosis.case import Beside
 from orchestrator.operations.rising import Judge
 from orchestrator.probes.pace import Pace
-from orchestrator.probes.printed import Rate
+from orchestrator.probes.rate import Rate
 from orchestrator.probes.throughput import Throughput
 from orchestrator.reports.findings import beside_good
 from orchestrator.reports.status import StatusReport, render_status, status_record

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.probes.printed import Reading, read_line
+from orchestrator.probes.printed import read_line
+from orchestrator.probes.rate import Reading
 from orchestrator.probes.text import plain_lines
 
 TITAN = "[rank0]:[titan] 2025-06-16 22:30:50,322 - root - INFO - "

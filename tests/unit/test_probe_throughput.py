@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.probes.printed import Rate
+from orchestrator.probes.rate import Rate
 from orchestrator.probes.throughput import BARS_TAKE_OVER, Throughput, ThroughputMeter, merge, read_tail
 from orchestrator.probes.training import TrainingStatus
 

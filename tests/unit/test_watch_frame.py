@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.ledger.records import parse_run_record
 from orchestrator.probes.container import ContainerFact
 from orchestrator.probes.gpu import GpuFact
-from orchestrator.probes.printed import Rate
+from orchestrator.probes.rate import Rate
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import CompileProgress, parse_status
 from orchestrator.reports.fitting import text_width

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.probes.printed import Rate
+from orchestrator.probes.rate import Rate
 from orchestrator.reports.status import CacheFact, StatusReport
 from orchestrator.reports.trend import BARS, POINTS, Series, Trend, sparkline
 from tests.unit.test_watch_frame import NOW, REPORT, run
