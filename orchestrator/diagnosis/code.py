@@ -5,7 +5,6 @@ Rule: what counts is what lay on the disk: a file edited in place after it was d
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -78,6 +77,8 @@ def line_diff(change: FileChange, contents: Mapping[str, bytes]) -> LineDiff:
     if all(side[-1:] == [""] for side in sides):
         # What follows the last line's end is no line; difflib would take it for one that changed in a long file.
         sides = [side[:-1] for side in sides]
+    import difflib  # only where a file changed
+
     lines = list(difflib.unified_diff(sides[0], sides[1], f"a/{change.path}", f"b/{change.path}", lineterm=""))
     if not lines:
         return LineDiff(change, (), "only whether it may be executed")

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from orchestrator.probes.cache_census import Devices
 from orchestrator.probes.values import as_mapping, as_str
+
+if TYPE_CHECKING:
+    from orchestrator.probes.cache_census import Devices
 
 HARD = ("torch", "torch_build", "cuda", "triton", "triton_build", "python", "gpus", "capability")
 SOFT = ("code", "settings", "command", "driver", "gpu_count")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.probes.compile_cache import CompileCache, parse_cache_stats
-from orchestrator.probes.gpu_csv import parse_gpu_csv
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str, as_strs
 
 SCHEMA = "orch.fingerprint/2"
@@ -181,6 +180,8 @@ def gpus_of(raw: Mapping[str, object]) -> tuple[Gpu, ...] | None:
     csv = as_str(smi.get("csv"))
     if csv is None or smi.get("error") is not None:
         return None
+    from orchestrator.probes.gpu_csv import parse_gpu_csv  # long to import, and only for a GPU asked by nvidia-smi
+
     return tuple(Gpu(gpu.index, gpu.name, gpu.memory_total_mib) for gpu in parse_gpu_csv(csv).gpus)
 
 

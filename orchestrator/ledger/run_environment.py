@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from orchestrator.probes.preflight import Problem
 from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_mapping, as_str
+
+if TYPE_CHECKING:  # a launch finds problems; every record of a run that is read needs the rest
+    from orchestrator.probes.preflight import Problem
 
 REBUILD = "orch env sync --rebuild   builds it once more, beside this one"
 """The way out when an environment that a lock made was changed: it is left as it is, for whoever runs in it."""
@@ -87,6 +90,8 @@ def choose_environment(purpose: str, wanted: str, listed: Mapping[str, object]) 
     """wanted: what the inventory's lock asks for; listed: the answer of the agent's env_list.
 
     A launch takes what is current, if that is what the lock asks for or was chosen over just that."""
+    from orchestrator.probes.preflight import Problem
+
     entry = as_mapping(as_mapping(listed.get("current")).get(purpose))
     name, instead_of = as_str(entry.get("id")), as_str(entry.get("instead_of"))
     if name is None:

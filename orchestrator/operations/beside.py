@@ -16,7 +16,7 @@ from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord, parse_run_record
 from orchestrator.ledger.runs import Good, RunSummary, last_good, shape_of
 from orchestrator.operations.ledger import all_runs, least_per_s
-from orchestrator.operations.runs import read_json
+from orchestrator.operations.run_files import read_json
 from orchestrator.probes.pace import Pace, pace_of_log, parse_metrics
 from orchestrator.probes.throughput import merge, read_tail
 from remote_payload import contract

@@ -13,7 +13,7 @@ from orchestrator.ledger.runs import shape_of
 from orchestrator.ledger.runspec import CACHE_VARIABLES, build_run_spec, cache_folders
 from orchestrator.ledger.snapshots import LAST_GOOD, Snapshots, choose_seed, parse_snapshots
 from orchestrator.operations.ledger import ask_good_runs
-from orchestrator.operations.runs import read_json
+from orchestrator.operations.run_files import read_json
 from orchestrator.operations.session import agent_session
 from orchestrator.probes.cache_census import parse_census
 from orchestrator.reports.cache import CacheReport, LastGood, SnapshotsReport

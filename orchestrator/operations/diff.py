@@ -23,9 +23,8 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.fingerprint import identity_hash
 from orchestrator.ledger.runs import RunSummary, Shape, choose_run, last_good, shape_of
-from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.ledger import all_runs, least_per_s
-from orchestrator.operations.runs import read_json
+from orchestrator.operations.run_files import read_json
 from orchestrator.operations.session import agent_and_config, require_payload
 from orchestrator.reports.diff import DiffReport, Side
 from orchestrator.transport.tracing import Trace
@@ -126,6 +125,8 @@ def _good(runs: Sequence[RunSummary], other: RunSummary | None, target: Target) 
 
 async def _look(session: AgentSession, target: Target, side: Side, config: Awaitable[dict[str, str] | None]) -> _Found:
     if side.run_id is None:
+        from orchestrator.operations.identity import ask_identity
+
         record = await ask_identity(session, target, require_payload(target), config)
         return _Found(_with_identity(side, record), record, None)
     folder = f"{target.base}/runs/{side.run_id}"

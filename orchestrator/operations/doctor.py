@@ -40,7 +40,7 @@ from orchestrator.operations.identity import ask_identity
 from orchestrator.operations.kernel_log import kernel_text
 from orchestrator.operations.ledger import all_runs
 from orchestrator.operations.reset_look import look
-from orchestrator.operations.runs import read_json
+from orchestrator.operations.run_files import read_json
 from orchestrator.operations.session import Sessions, all_sessions, who_asks
 from orchestrator.probes.compile_cache import CompileCache, parse_cache_stats
 from orchestrator.probes.container import parse_container

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
-from typing import Any
 
-from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
@@ -16,6 +12,7 @@ from orchestrator.ledger.journal import parse_journal_entry
 from orchestrator.ledger.records import parse_run_record
 from orchestrator.ledger.remarks import Note, parse_notes
 from orchestrator.ledger.runs import Mark, choose_run, parse_mark, parse_runs
+from orchestrator.operations.run_files import read_json
 from orchestrator.operations.session import agent_session, who_asks
 from orchestrator.probes.values import as_mapping
 from orchestrator.reports.run_detail import RunDetail
@@ -79,13 +76,3 @@ async def note_run(target: Target, wanted: str, text: str, *, trace: Trace | Non
             raise UsageError(error.what, way_out="orch runs note last TEXT") from error
     (note,) = parse_notes({"notes": [reply.header]})
     return run_id, note
-
-
-async def read_json(session: AgentSession, path: str) -> Mapping[str, Any] | None:
-    """None: not there, or not to be read."""
-    try:
-        reply = await session.request("read_file", path=path)
-        value = json.loads(reply.body)
-    except (AgentOpError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
