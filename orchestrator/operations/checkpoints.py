@@ -60,3 +60,14 @@ def choose_checkpoint(base: str, runs: list[dict[str, Any]], wanted: str) -> Che
     record = next(run for run in runs if run["run_id"] == run_of)
     settings = as_mapping(record.get("settings"))
     return Checkpoint(f"{base}/runs/{run_of}/{contract.CHECKPOINTS}/{name}", run_of, settings)
+
+
+def kept_settings(resumed: Checkpoint, inventory: Mapping[str, object], asked: Mapping[str, object]) -> str | None:
+    """What a run that goes on takes from the earlier one and would not have got otherwise, each with what the inventory
+    says now. asked: on the command line. None: nothing."""
+    kept = [
+        f"{name}={value}" + (f" (the inventory: {inventory[name]})" if name in inventory else "")
+        for name, value in resumed.settings.items()
+        if name not in asked and inventory.get(name) != value
+    ]
+    return f"as run {resumed.run_id} had them: {', '.join(kept)}" if kept else None

@@ -27,7 +27,7 @@ from orchestrator.inventory.model import Payload, Target
 from orchestrator.ledger.cache_use import parse_cache_use
 from orchestrator.ledger.run_environment import KEY, RunEnvironment
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
-from orchestrator.operations.checkpoints import Checkpoint, find_checkpoint
+from orchestrator.operations.checkpoints import Checkpoint, find_checkpoint, kept_settings
 from orchestrator.operations.environment_check import environment_notes
 from orchestrator.operations.run_environment import environment_for_launch
 from orchestrator.operations.seeding import NotEmptyError, make_seed, plan_seed, require_fit
@@ -242,6 +242,7 @@ async def _start(session: AgentSession, target: Target, ready: _Ready, request: 
     if not answer["started"]:
         raise _not_started(target, answer)
     environment_note = ready.environment.note() if ready.environment else None
+    kept = kept_settings(resumed, payload.settings, request.settings) if resumed else None
     return LaunchReport(
         target=target.name,
         run_id=run_id,
@@ -250,7 +251,7 @@ async def _start(session: AgentSession, target: Target, ready: _Ready, request: 
         release=facts.release or "",
         resume_from=resumed.path if resumed else None,
         environment=ready.environment,
-        notes=(*notes(payload, facts), *filter(None, [environment_note, _kept(resumed, payload, request)])),
+        notes=(*notes(payload, facts), *filter(None, [environment_note, kept])),
         ended=answer.get("ended"),
         log_tail=answer.get("log_tail") or "",
     )
@@ -287,14 +288,6 @@ def _not_started(target: Target, answer: Mapping[str, Any]) -> OrchError:
         evidence=str((answer.get("start_error") or {}).get("message", "")),
         way_out="see `command:` and `python:` of the payload in the inventory",
     )
-
-
-def _kept(resumed: Checkpoint | None, payload: Payload, request: LaunchRequest) -> str | None:
-    """The settings that neither the inventory nor the command line would have given it."""
-    asked = {**payload.settings, **request.settings}
-    of_it = resumed.settings.items() if resumed else ()
-    kept = [f"{name}={value}" for name, value in of_it if name not in request.settings and asked.get(name) != value]
-    return f"as run {resumed.run_id} had them: {', '.join(kept)}" if resumed and kept else None
 
 
 async def _wait(

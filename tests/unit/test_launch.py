@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Caches
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id, parse_settings
-from orchestrator.operations.checkpoints import choose_checkpoint
+from orchestrator.operations.checkpoints import Checkpoint, choose_checkpoint, kept_settings
 from orchestrator.operations.launch import WaitCondition, last_step, parse_condition
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
 from orchestrator.reports.launch import LaunchReport, render_progress, render_waited
@@ -120,6 +120,14 @@ def test_resume_takes_the_unique_beginning_of_a_run() -> None:
 def test_resume_wants_a_number_for_a_step() -> None:
     with pytest.raises(UsageError, match="RUN:STEP"):
         choose_checkpoint("/root/orch", RUNS, "a:last")
+
+
+def test_a_resume_names_the_settings_that_it_takes_from_the_earlier_run_and_what_the_inventory_has_now() -> None:
+    earlier = Checkpoint("/c", "a", {"steps": 100, "lr": 0.1, "name": "a b", "seed": 1, "warm": 5})
+    assert kept_settings(earlier, {"steps": 200, "lr": 0.1, "seed": 2, "new": 3}, {"seed": 1}) == (
+        "as run a had them: steps=100 (the inventory: 200), name=a b, warm=5"
+    )
+    assert kept_settings(earlier, {**earlier.settings, "new": 3}, {"steps": 7}) is None
 
 
 def answer(**changes: Any) -> dict[str, Any]:
