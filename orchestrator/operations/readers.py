@@ -39,7 +39,7 @@ READERS: dict[str, Reader] = {
     "nvml": Reader(read_gpu_words, "nvidia-smi's table or error, NVML's error, NVRM and Xid lines of a kernel log"),
     "ssh": Reader(read_ssh, "what ssh, or a program around it, says when a connection fails"),
     "pct": Reader(read_pct, "what pct and lxc-attach say when a container cannot be entered or started"),
-    "disk": Reader(read_disk, "df, du, and what programs say when they cannot write"),
+    "disk": Reader(read_disk, "df, du, zfs, lvs, quota, and what programs say when they cannot write"),
     "inventory": Reader(read_inventory_text, "inventory.yaml, or another YAML file, as the strict loader reads it"),
 }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.probes.disk_trouble import tool_error, write_troubles
+from orchestrator.probes.disk_volumes import Volume, VolumeReader
 from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.spans import OWN_WORDS, Located, Piece, Span, Value, said_lines
 
@@ -85,6 +86,8 @@ class Trend(Located):
 @dataclass(frozen=True)
 class DiskReading(Located):
     filesystems: tuple[FileSystem, ...]
+    volumes: tuple[Volume, ...]
+    """Pools, logical volumes and quotas: what zpool, zfs, lvs, vgs, pvesm and quota tell."""
     usages: tuple[Usage, ...]
     total_bytes: int | None
     """du's grand total."""
@@ -104,6 +107,7 @@ def read_disk(text: str) -> DiskReading:
 class _Reader:
     def __init__(self) -> None:
         self._filesystems: list[FileSystem] = []
+        self._volumes = VolumeReader()
         self._usages: list[Usage] = []
         self._errors: list[Finding] = []
         self._du_errors: list[Span] = []
@@ -114,6 +118,8 @@ class _Reader:
     def take(self, line: Piece) -> None:
         text = line.text[:MAX_LINE]
         name, self._name = self._name, None
+        if self._volumes.take(line):
+            return
         header = _HEADER.match(text) or (None if _ROW.fullmatch(text.strip()) else _OTHER_HEADER.match(text))
         if header:
             self._columns = _Columns(header["columns"])
@@ -148,11 +154,17 @@ class _Reader:
             spans["lower_bound"] = Span(errors[0].start, errors[-1].end) if errors else first
         return DiskReading(
             filesystems=tuple(self._filesystems),
+            volumes=self._volumes.answer(),
             usages=tuple(usage for usage in self._usages if usage is not total),
             total_bytes=None if total is None else total.size_bytes,
             lower_bound=bool(self._du_errors) if self._usages else None,
             trends=tuple(_trends(self._filesystems)),
-            findings=(*self._errors, *_full(self._filesystems, text), *write_troubles(text)),
+            findings=(
+                *self._errors,
+                *_full(self._filesystems, text),
+                *self._volumes.findings(),
+                *write_troubles(text),
+            ),
             spans=spans,
         )
 

@@ -12,16 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.probes.finding import Finding, finding_at
-from orchestrator.probes.gpu_csv import BY_FORM, MAX_LINE, Column, header_columns
+from orchestrator.probes.gpu_csv import BY_FORM, MAX_LINE, Column, header_columns, monitor_columns
 from orchestrator.probes.gpu_trouble import details_in, is_prompt, trouble_in, with_details
 from orchestrator.probes.gpu_values import COLUMNS, NotAValue, is_absent, lacks_unit, value_of
 from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, said_lines
 
 FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
 
+_MONITOR = {"command": "process_name", "fb": "used_memory"}
+"""What nvidia-smi pmon calls its columns."""
 _NAMES = ("process_name", "name")
 _MEMORY = ("used_memory", "used_gpu_memory")
+_WORD = re.compile(r"\S+")
 _PID = re.compile(r"[0-9]{1,10}")
+_NOBODYS_ROW = re.compile(r"\d{1,3} +- +- ")
+"""Of pmon: a GPU without processes."""
 _NOBODY = re.compile(r"No running (?:compute )?processes found", re.IGNORECASE)
 
 
@@ -65,14 +70,23 @@ class _Reader:
         self._findings: list[Finding] = []
         self._details: dict[str, Value] = {}
         self._answer: tuple[bool, Span] | None = None
+        self._monitor = False
+        """Columns are those of pmon, apart by blanks."""
         self._units = False
 
     def take(self, line: Piece, *, cut: bool) -> None:
         if is_prompt(line):
             return
         if columns := header_columns(line) if len(line.text) <= MAX_LINE else None:
-            self._columns, self._header = columns, line.span
+            self._columns, self._header, self._monitor = columns, line.span, False
             self._answered(True, line)
+        elif (names := monitor_columns(line)) is not None:
+            if "pid" in names:
+                self._columns, self._header = [Column(_MONITOR.get(name, name), said=name) for name in names], line.span
+                self._monitor = True
+                self._answered(True, line)
+        elif self._monitor and _NOBODYS_ROW.match(line.text):
+            return
         elif _NOBODY.search(line.text[:MAX_LINE]):
             self._answered(True, line)
         elif (row := self._row(line, cut)) is not None:
@@ -91,7 +105,14 @@ class _Reader:
             self._answer = (told, line.span)
 
     def _row(self, line: Piece, cut: bool) -> AppRow | None:
-        cells = [cell.strip() for cell in line.split(",")] if len(line.text) <= MAX_LINE else []
+        cells: list[Piece] = []
+        if self._monitor and self._columns and "," not in line.text.split("  ")[0]:
+            words = list(_WORD.finditer(line.text))
+            begins = [word.start() for word in words[: len(self._columns)]]
+            ends = [word.end() for word in words[: len(self._columns) - 1]] + [len(line.text)]
+            cells = [line.cut(begin, end).strip() for begin, end in zip(begins, ends, strict=False)]
+        elif len(line.text) <= MAX_LINE:
+            cells = [cell.strip() for cell in line.split(",")]
         columns = self._columns or _columns_by_form(cells)
         joined = columns and _with_name_joined(columns, cells, line)
         if not joined:
@@ -127,7 +148,9 @@ class _Reader:
         return AppRow(**values, other=other, spans=spans) if "pid" in values else None
 
     def answer(self) -> AppsReading:
-        columns = None if self._header is None else tuple(column.name or "" for column in self._columns or ())
+        columns = (
+            None if self._header is None else tuple(column.said or column.name or "" for column in self._columns or ())
+        )
         spans = dict(NO_SPANS)
         if self._header is not None:
             spans["columns"] = self._header

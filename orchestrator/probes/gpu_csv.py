@@ -27,6 +27,19 @@ from orchestrator.probes.gpu_values import (
 )
 from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, said_lines
 
+MONITOR: dict[str, str] = {
+    "gpu": "index",
+    "pwr": "power.draw",
+    "temp": "temperature.gpu",
+    "gtemp": "temperature.gpu",
+    "mtemp": "temperature.memory",
+    "sm": "utilization.gpu",
+    "mem": "utilization.memory",
+    "mclk": "clocks.mem",
+    "pclk": "clocks.sm",
+    "fb": "memory.used",
+}
+"""What nvidia-smi dmon calls its columns."""
 FAULTY = "gpu_faulty"
 """A row with a GPU that the driver cannot use; the row itself is one."""
 MAX_LINE = 64 * 1024
@@ -38,6 +51,13 @@ BY_FORM = (
     ("bus", re.compile(r"(?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]")),
     ("name", re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|GRID|TITAN) \S.{0,80}|Tesla|NVIDIA")),
 )
+
+
+_LISTED = re.compile(  # nvidia-smi -L
+    r"^GPU (?P<index>[0-9]{1,3}): (?P<name>[A-Z][^(|]{1,60}?) \(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{8,64})\)"
+)
+_LISTED_SLICE = re.compile(r"MIG \S{1,40} +Device +\d{1,3}: \(UUID: MIG-")
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -85,6 +105,8 @@ class Column:
     name: str | None
     """None: nobody named it."""
     unit: str | None = None
+    said: str | None = None
+    """What the header calls it, where that is another name."""
 
 
 def parse_gpu_csv(text: str) -> GpuAnswer:
@@ -110,11 +132,33 @@ def header_columns(line: Piece) -> list[Column] | None:
     return columns if len(columns) == len(found) and known else None
 
 
+def monitor_columns(line: Piece) -> list[str] | None:
+    """Of dmon and pmon, which tell them in two lines: their names, or [] for the one with the units."""
+    if not line.text.startswith("#"):
+        return None
+    words = line.text[1:].split()
+    if "gpu" in words:
+        return words
+    return [] if "Idx" in words else None
+
+
+def listed_gpu(line: Piece) -> GpuRow | None:
+    """A line of `nvidia-smi -L`."""
+    row = _LISTED.search(line.text)
+    if row is None:
+        return None
+    places = {group: line.place(row, group) for group in ("index", "name", "uuid")}
+    return GpuRow(int(row["index"]), row["name"], None, None, uuid=row["uuid"], spans=places)
+
+
 class _Reader:
     def __init__(self, fields: Sequence[str] | None) -> None:
         self._columns = None if fields is None else [Column(name.strip()) for name in fields]
         self._header: Span | None = None
         self._gpus: list[GpuRow] = []
+        self._listed: list[GpuRow] = []
+        self._monitor = False
+        """Columns are those of dmon, apart by blanks."""
         self._findings: list[Finding] = []
         self._details: dict[str, Value] = {}
         self._units = False
@@ -128,14 +172,28 @@ class _Reader:
         elif is_prompt(stripped):
             return
         elif columns := header_columns(stripped):
-            self._columns, self._header = columns, stripped.span
+            self._columns, self._header, self._monitor = columns, stripped.span, False
+        elif (names := monitor_columns(stripped)) is not None:
+            if names:
+                self._columns, self._header = (
+                    [Column(MONITOR.get(name, name), said=name) for name in names],
+                    stripped.span,
+                )
+                self._monitor = True
+        elif listed := listed_gpu(stripped):
+            self._listed.append(listed)
+        elif self._listed and _LISTED_SLICE.match(stripped.text):
+            return
         elif "," not in stripped.text and (trouble_in(stripped) or details_in(stripped)):
             self._refuse("", stripped)
         else:
             self._row(stripped, cut)
 
     def _row(self, line: Piece, cut: bool) -> None:
-        cells = [unquoted(cell.strip()) for cell in line.split(",")]
+        if self._monitor and "," not in line.text:
+            cells = [line.cut(*word.span()) for word in _WORD.finditer(line.text)]
+        else:
+            cells = [unquoted(cell.strip()) for cell in line.split(",")]
         columns = self._columns or [Column(None)] * len(cells)
         try:
             if self._columns is None and len(cells) == 1 and not _NUMBER.fullmatch(line.text):
@@ -180,9 +238,15 @@ class _Reader:
         self._findings.append(trouble_in(line) or finding_at(line, kind, named=named))
 
     def answer(self) -> GpuReading:
-        columns = None if self._header is None else tuple(column.name or "" for column in self._columns or ())
+        columns = (
+            None if self._header is None else tuple(column.said or column.name or "" for column in self._columns or ())
+        )
         spans = NO_SPANS if self._header is None else {"columns": self._header}
-        return GpuReading(tuple(self._gpus), columns, with_details(self._findings, self._details), spans=spans)
+        told = {gpu.index for gpu in self._gpus} | {gpu.uuid for gpu in self._gpus}
+        listed = [gpu for gpu in self._listed if not told & {gpu.index, gpu.uuid}]
+        if None in {gpu.index for gpu in self._gpus}:
+            listed = []  # which of these the rows are of is not told
+        return GpuReading((*self._gpus, *listed), columns, with_details(self._findings, self._details), spans=spans)
 
 
 def action_wanted(action: str, spans: Mapping[str, Span], named: Mapping[str, Value] | None = None) -> Finding:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.probes.finding import Finding, finding_at
-from orchestrator.probes.gpu_csv import FAULTY, GpuRow
+from orchestrator.probes.gpu_csv import FAULTY, GpuRow, listed_gpu
 from orchestrator.probes.gpu_processes import DRIVER_OWN_MIB
 from orchestrator.probes.gpu_trouble import RESET
 from orchestrator.probes.gpu_values import Form, NotAValue, fault_in, value_of
@@ -19,9 +19,6 @@ _NAMED = re.compile(
     r"(?P<index>[0-9]{1,3})  +(?P<name>[A-Z][^|]{1,60}?)  +(?:On|Off|N/A|WDDM|TCC|MCDM) *\| "
     r"*(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])"
     r"(?: +(?:On|Off|N/A) *\| +(?P<ecc>[0-9]{1,12}|N/A|Off|ERR!) )?"
-)
-_LISTED = re.compile(  # nvidia-smi -L
-    r"^GPU (?P<index>[0-9]{1,3}): (?P<name>[A-Z][^(|]{1,60}?) \(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{8,64})\)"
 )
 _VALUES = re.compile(
     r"(?P<fan>[0-9]{1,3} ?%|N/A|ERR!) +(?P<temperature>[0-9]{1,3} ?C|N/A|ERR!) +(?P<state>P[0-9]{1,2}|N/A|ERR!) +"
@@ -55,9 +52,8 @@ def read_table(lines: Sequence[Piece]) -> tuple[tuple[GpuRow, ...], tuple[Findin
             if (row["ecc"] or "").isdecimal():
                 values["ecc_uncorrected"], spans["ecc_uncorrected"] = int(row["ecc"]), line.place(row, "ecc")
             named = (values, spans)
-        elif row := _LISTED.search(text):
-            places = {group: line.place(row, group) for group in ("index", "name", "uuid")}
-            gpus.append(GpuRow(int(row["index"]), row["name"], None, None, uuid=row["uuid"], spans=places))
+        elif listed := listed_gpu(line.cut(0, MAX_LINE)):
+            gpus.append(listed)
         elif row := _VALUES.search(text):
             gpu, fault = _gpu(line, row, named)
             named = None
