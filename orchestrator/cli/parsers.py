@@ -53,74 +53,55 @@ def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser
     def command(name: str, summary: str) -> Parser:
         return subparsers.add_parser(name, help=summary, description=summary, parents=[common])
 
-    hosts = command("hosts", "show hosts, targets and payloads as the inventory is read")
-    selectors(hosts)
-    as_json(hosts)
-
-    trust = command("trust", "show a host's key and, once confirmed, remember it")
-    trust.add_argument("host", help="host or target name from the inventory")
-    trust.add_argument("--yes", action="store_true", help="remember the key without asking; compare it afterwards")
-
-    deploy = command("deploy", "ship the payload as a new release and switch to it")
-    selectors(deploy)
-    deploy.add_argument("--dry-run", action="store_true", help="say what would be sent; change nothing")
-    deploy.add_argument("--ref", metavar="REV", help="ship the payload as it is in this git commit")
-
-    rollback = command("rollback", "switch back to the release before, or to a named one")
-    selectors(rollback)
-    rollback.add_argument("--to", metavar="RELEASE", help="release hash, or its beginning")
-
+    _add_hosts(command("hosts", "show hosts, targets and payloads as the inventory is read"))
+    _add_trust(command("trust", "show a host's key and, once confirmed, remember it"))
+    _add_deploy(command("deploy", "ship the payload as a new release and switch to it"))
+    _add_rollback(command("rollback", "switch back to the release before, or to a named one"))
     _add_launch(command("launch", "start a training run that outlives this connection"))
     _add_warmup(
         command("warmup", "compile what a run will ask for, and prove it in a fresh process; exit code 14: not so")
     )
-
-    status = command("status", "what runs, how it goes, how the last run ended")
-    selectors(status)
-    as_json(status)
-    status.add_argument("--watch", action="store_true", help="go on until Ctrl-C, also when the link comes and goes")
-
+    _add_status(command("status", "what runs, how it goes, how the last run ended"))
     _add_logs(command("logs", "show a run's log"))
     _add_runs(command("runs", "which runs there were, a line each; or one run's whole record"))
     _add_adopt(command("adopt", "make a record for a training in a tmux session that orch did not start"))
     _add_read(command("read", "read one captured output as status would: its values, and where each stands"))
     _add_diff(command("diff", "what differs between two runs, the likeliest cause first; exit code 1: something does"))
     _add_doctor(command("doctor", "why is it slow or dead: findings, the cause first; exit code 1: one is above info"))
-
-    fingerprint = command("fingerprint", "everything that a run would start from now; nothing is started")
-    selectors(fingerprint)
-    fingerprint.add_argument("--json", action="store_true", help="canonical: the same for the same, byte for byte")
-
-    attach = command("attach", "attach to the run's tmux session (detach: Ctrl-b d)")
-    target(attach)
-
-    stop = command("stop", "ask the run for a checkpoint and stop it")
-    selectors(stop)
-    stop.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long it may take to stop")
-    stop.add_argument("--kill", action="store_true", help="end it by force when the time is over")
-
+    _add_fingerprint(command("fingerprint", "everything that a run would start from now; nothing is started"))
+    target(command("attach", "attach to the run's tmux session (detach: Ctrl-b d)"))
+    _add_stop(command("stop", "ask the run for a checkpoint and stop it"))
     _add_reset(command("reset", "free the GPUs, set the compile cache aside; shows its plan and asks first"))
-
-    pull = command("pull", "fetch a run's records, log and checkpoints")
-    pull.add_argument("run", nargs="?", metavar="RUN", help="run id or its beginning (default: the last one)")
-    pull.add_argument("--to", metavar="FOLDER", help="where to put it (default: runs/<run id>)")
-    target(pull)
-
+    _add_pull(command("pull", "fetch a run's records, log and checkpoints"))
     add_publish(command("publish", "make a run's drafter the current one of a folder, a target or an object store"))
-
-    execute = command("exec", "run one command on the target")
-    target(execute)
-    execute.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end it after this")
-    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- argv", help="the command, after --")
-
-    shell = command("shell", "open a shell on the target")
-    target(shell)
-
+    _add_exec(command("exec", "run one command on the target"))
+    target(command("shell", "open a shell on the target"))
     add_cache(command("cache", "the compile cache: what is in it, and the snapshots that are kept of it"), common)
     _add_play(command("play", "play a playbook: a list of steps, recorded; goes on where it was cut off"))
     add_schedule(command("schedule", "play a playbook at a time of day: a systemd timer, or a line for cron"))
     add_env(command("env", "the target's Python environments: make, check, choose"), common)
     _add_lab(command("lab", "a host and a container to try things on, on this machine"))
+
+
+def _add_hosts(hosts: Parser) -> None:
+    selectors(hosts)
+    as_json(hosts)
+
+
+def _add_trust(trust: Parser) -> None:
+    trust.add_argument("host", help="host or target name from the inventory")
+    trust.add_argument("--yes", action="store_true", help="remember the key without asking; compare it afterwards")
+
+
+def _add_deploy(deploy: Parser) -> None:
+    selectors(deploy)
+    deploy.add_argument("--dry-run", action="store_true", help="say what would be sent; change nothing")
+    deploy.add_argument("--ref", metavar="REV", help="ship the payload as it is in this git commit")
+
+
+def _add_rollback(rollback: Parser) -> None:
+    selectors(rollback)
+    rollback.add_argument("--to", metavar="RELEASE", help="release hash, or its beginning")
 
 
 def _add_launch(launch: Parser) -> None:
@@ -158,6 +139,12 @@ def _add_warmup(warmup: Parser) -> None:
     warmup.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up waiting for a pass after this")
     seeding(warmup)
     as_json(warmup)
+
+
+def _add_status(status: Parser) -> None:
+    selectors(status)
+    as_json(status)
+    status.add_argument("--watch", action="store_true", help="go on until Ctrl-C, also when the link comes and goes")
 
 
 def _add_logs(logs: Parser) -> None:
@@ -229,6 +216,17 @@ def _add_doctor(doctor: Parser) -> None:
     as_json(doctor)
 
 
+def _add_fingerprint(fingerprint: Parser) -> None:
+    selectors(fingerprint)
+    fingerprint.add_argument("--json", action="store_true", help="canonical: the same for the same, byte for byte")
+
+
+def _add_stop(stop: Parser) -> None:
+    selectors(stop)
+    stop.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long it may take to stop")
+    stop.add_argument("--kill", action="store_true", help="end it by force when the time is over")
+
+
 def _add_reset(reset: Parser) -> None:
     selectors(reset)
     reset.add_argument(
@@ -244,6 +242,18 @@ def _add_reset(reset: Parser) -> None:
     reset.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     reset.add_argument("--yes", action="store_true", help="do not ask")
     as_json(reset)
+
+
+def _add_pull(pull: Parser) -> None:
+    pull.add_argument("run", nargs="?", metavar="RUN", help="run id or its beginning (default: the last one)")
+    pull.add_argument("--to", metavar="FOLDER", help="where to put it (default: runs/<run id>)")
+    target(pull)
+
+
+def _add_exec(execute: Parser) -> None:
+    target(execute)
+    execute.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end it after this")
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- argv", help="the command, after --")
 
 
 def _add_play(play: Parser) -> None:
