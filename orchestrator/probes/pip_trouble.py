@@ -103,8 +103,8 @@ def read_trouble(row: Row, reading: PipReading) -> bool:
         reading.said_fine = row.span
         return True
     readers: tuple[Callable[[Row, PipReading], bool], ...] = (
-        *(_requirements, _half, _no_version, _failed, _metadata),
-        *(_simple, _unknown),
+        *(_requirements, _half, _no_version, _not_possible_here, _not_fitting, _build_failed),
+        *(_metadata, _simple, _unknown),
     )
     return any(read(row, reading) for read in readers)
 
@@ -180,7 +180,8 @@ def _why_not_found(wanted: str, offered: list[str]) -> tuple[str, str]:
     )
 
 
-def _failed(row: Row, reading: PipReading) -> bool:
+def _not_possible_here(row: Row, reading: PipReading) -> bool:
+    """The machine, or the environment, does not let it be installed."""
     if _DISK.fullmatch(row.text):
         _trouble(reading, row, "disk_full", "the disk is full", None, way_out="free some space, then install again")
         return True
@@ -196,9 +197,6 @@ def _failed(row: Row, reading: PipReading) -> bool:
             way_out = f"remove its files by hand, or install over it: --ignore-installed {name}"
             _trouble(reading, row, "broken_metadata", text, name, found=match["found"], way_out=way_out)
         return True
-    if match := _WRONG_HASH.fullmatch(row.text):
-        _trouble(reading, row, "hash_mismatch", f"{match['name']} is not what the lock names", match["name"])
-        return True
     if _PERMISSION.fullmatch(row.text):
         way_out = "install into a virtual environment of your own, or as the user who owns this one"
         _trouble(reading, row, "no_permission", "the environment may not be written", None, way_out=way_out)
@@ -208,6 +206,11 @@ def _failed(row: Row, reading: PipReading) -> bool:
         if not any(other.kind == "managed" for other in reading.findings):
             _trouble(reading, row, "managed", text, None, way_out="install into a virtual environment")
         return True
+    return False
+
+
+def _not_fitting(row: Row, reading: PipReading) -> bool:
+    """What is asked for does not fit together, or is not what was meant."""
     if match := _RESOLUTION.fullmatch(row.text):
         text = f"no versions fit together: {match['wanted']}"
         _trouble(reading, row, "no_solution", text, None, wanted=match["wanted"])
@@ -225,6 +228,13 @@ def _failed(row: Row, reading: PipReading) -> bool:
     if "THESE PACKAGES DO NOT MATCH THE HASHES" in row.text:
         _trouble(reading, row, "hash_mismatch", "what was downloaded is not what the lock names", None)
         return True
+    if match := _WRONG_HASH.fullmatch(row.text):
+        _trouble(reading, row, "hash_mismatch", f"{match['name']} is not what the lock names", match["name"])
+        return True
+    return False
+
+
+def _build_failed(row: Row, reading: PipReading) -> bool:
     if match := _BUILD_NEEDS.fullmatch(row.text):
         name = match["name"]
         if not _named(reading, "build_failed", "wanted", name):
