@@ -31,6 +31,7 @@ from prepare import Prepared, another_target
 from progress import Progress, peak_memory_mib
 from rank_crew import RankCrew
 from sealing import EagerFallback, Recompiled, Seal
+from start import Run
 from stopping import StopRequest
 from warmup import compile_all
 from workers import Crew, Learned, Replica, mean
@@ -42,17 +43,13 @@ LEAST_TO_JUDGE = 20
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What there is to train, with what, and where it is told."""
+    """What there is to train, and with what."""
 
-    config: Config
-    folder: Path
-    """The run's."""
+    run: Run
     prepared: Prepared
     drafter: Drafter
     resumed: Optional[Checkpoint]
     placement: Placement
-    progress: Progress
-    stop: StopRequest
     links: Optional[Links] = None
     """To the other processes of the run, where it has any; then the drafter is one of several."""
 
@@ -64,7 +61,7 @@ def train_drafter(task: Task, *, only_compile: bool = False) -> bool:
 
     Raises TrainingError, NotSaved of the last checkpoint, and whatever went wrong in a target's or a replica's thread.
     """
-    config, progress, stop = task.config, task.progress, task.stop
+    config, progress, stop = task.run.config, task.run.progress, task.run.stop
     if task.resumed is not None:
         task.drafter.load_state_dict(task.resumed.weights)
         torch.set_rng_state(task.resumed.random_state)
@@ -97,7 +94,7 @@ def train_drafter(task: Task, *, only_compile: bool = False) -> bool:
     progress.phase("stopping" if stopped else "checkpointing")
     training.save()
     if crew.leads:
-        progress.say(f"checkpoint: {task.folder / contract.CHECKPOINTS / f'step-{training.step}'}")
+        progress.say(f"checkpoint: {task.run.folder / contract.CHECKPOINTS / f'step-{training.step}'}")
     return not stopped
 
 
@@ -107,7 +104,7 @@ class Training:
     def __init__(self, task: Task, course: Course, crew: Crew, feed: Queues, plan: CompilePlan) -> None:
         self.step = course.first_step - 1
         self._task, self._course, self._crew, self._feed, self._plan = task, course, crew, feed, plan
-        self._seal = Seal(strict=task.config.compile.strict)
+        self._seal = Seal(strict=task.run.config.compile.strict)
         self._phases, self._accepted = PhaseTimes(), AcceptanceSince()
         self._began = time.monotonic()
         self._rows: List[int] = []
@@ -120,7 +117,7 @@ class Training:
         self._seal.close()
         for replica, queues in zip(self._crew.replicas, self._feed.queues, strict=True):
             replica.queues = queues
-        self._task.progress.start_training(self.step, self._task.config.steps)
+        self._task.run.progress.start_training(self.step, self._task.run.config.steps)
         self._began = time.monotonic()
         self._feed.start()
 
@@ -143,7 +140,7 @@ class Training:
 
     def tell(self, learned: List[Learned]) -> None:
         """Of the step that was just taken."""
-        config, progress = self._task.config, self._task.progress
+        config, progress = self._task.run.config, self._task.run.progress
         if self.step == self._course.first_step:
             progress.start_part("step")
         loss = mean([part.loss for part in learned]) or 0.0
@@ -155,13 +152,13 @@ class Training:
 
     def _tell_at_length(self, learned: List[Learned], loss: float) -> None:
         """A line of the log and its record. Waits for the devices."""
-        progress = self._task.progress
+        progress = self._task.run.progress
         every = self._crew.gather(Shared.of(learned, self._feed, compile_facts(self._plan, self._seal)))
         counts = add_counts(one.compiled for one in every)
         facts = line_facts(every, self._course, time.monotonic() - self._began)
         facts["gradient_norm"] = self._gradient_norm
         facts["learning_rate"] = self._crew.replicas[0].optimisation.learning_rate
-        progress.line(self.step, self._task.config.steps, loss, {**facts, **self._phases.take(), **counts})
+        progress.line(self.step, self._task.run.config.steps, loss, {**facts, **self._phases.take(), **counts})
         progress.compiled(counts)
         if counts.get("tracing_stuck"):
             progress.warn(fx_guard.STUCK)
@@ -169,14 +166,14 @@ class Training:
 
     def save(self) -> None:
         """By the leader, once the replicas are known to be equal. Raises ReplicasDiffer, NotSaved."""
-        task, config = self._task, self._task.config
+        task, config = self._task, self._task.run.config
         self._crew.check_equal(self.step)
         least = min(LEAST_TO_JUDGE, config.checkpoint.every_steps)
         told = self._crew.gather(self._accepted.take(least=least))
         if not self._crew.leads:
             return
         save_checkpoint(
-            task.folder / contract.CHECKPOINTS,
+            task.run.folder / contract.CHECKPOINTS,
             step=self.step,
             drafter=task.drafter,
             optimisation=self._crew.replicas[0].optimisation.state(),
@@ -190,7 +187,7 @@ class Training:
         )
 
     def save_on_the_way(self) -> None:
-        progress = self._task.progress
+        progress = self._task.run.progress
         progress.phase("checkpointing")
         try:
             self.save()
@@ -200,13 +197,13 @@ class Training:
 
     def not_a_number(self, error: NotANumber) -> str:
         """Where it came up, and what there is to go back to."""
-        known = last_checkpoint(self._task.folder / contract.CHECKPOINTS)
+        known = last_checkpoint(self._task.run.folder / contract.CHECKPOINTS)
         where = str(error) if "rows" in str(error) else f"{error}; rows {self._rows}"
         return f"step {self.step + 1}: {where}; last good checkpoint: {known or 'none'}"
 
     def save_what_was_compiled(self) -> None:
         """When a step was not: those before it were, and are kept."""
-        self._task.progress.compiled(compile_facts(self._plan, self._seal))
+        self._task.run.progress.compiled(compile_facts(self._plan, self._seal))
         if self.step >= self._course.first_step:
             self.save()
 
@@ -238,7 +235,7 @@ def course_of(config: Config, resumed: Optional[Checkpoint], placement: Placemen
 
 def workers_of(task: Task, course: Course) -> Tuple[Crew, Queues]:
     """Either engine's. With links: this process's replica, and what its targets send it."""
-    config, prepared, drafter, links = task.config, task.prepared, task.drafter, task.links
+    config, prepared, drafter, links = task.run.config, task.prepared, task.drafter, task.links
     if links is None:
         crew = Crew(make_replicas(task), config.threads)
         return crew, Feed(course, targets_for(prepared, task.placement), task.placement.drafters, config)
@@ -248,7 +245,7 @@ def workers_of(task: Task, course: Course) -> Tuple[Crew, Queues]:
         replica.optimisation.load_state(task.resumed.optimisation)
     width = drafter.shape.selected_layers * drafter.shape.hidden_size
     features = torch.empty(0, width, dtype=ends.embed.weight.dtype, device=links.device)
-    return RankCrew(replica, links, config.threads, task.stop), Handoff(course, prepared, config, links, features)
+    return RankCrew(replica, links, config.threads, task.run.stop), Handoff(course, prepared, config, links, features)
 
 
 def make_replicas(task: Task) -> List[Replica]:
@@ -259,7 +256,7 @@ def make_replicas(task: Task) -> List[Replica]:
         if device not in ends:
             ends[device] = ends_on(device, task.prepared.target)
         own = task.drafter if number == 0 else copy.deepcopy(task.drafter).to(device)
-        replica = Replica(number, own, ends[device], task.prepared.vocabulary.mask_id, task.config)
+        replica = Replica(number, own, ends[device], task.prepared.vocabulary.mask_id, task.run.config)
         if task.resumed is not None:
             # An optimizer keeps the very tensors it is given: two that share them take every step twice.
             state = task.resumed.optimisation

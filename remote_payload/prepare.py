@@ -25,6 +25,7 @@ from order import Chapters, grow
 from packing import Packs, pack_rows
 from progress import Progress
 from rows import Rows, RowWriter, open_rows, part_folders
+from start import Run
 from stopping import StopRequest
 from target import Target, continue_greedily, load_model, new_model, train_target
 from text import all_templates, make_documents, templates
@@ -60,22 +61,14 @@ class Prepared:
     target_identity: Optional[str] = None
 
 
-def prepare(
-    config: Config,
-    run_folder: Path,
-    *,
-    spec: contract.RunSpec,
-    resumed: Optional[Checkpoint],
-    device: torch.device,
-    progress: Progress,
-    stop: StopRequest,
-) -> Prepared:
+def prepare(run: Run, *, resumed: Optional[Checkpoint], device: torch.device) -> Prepared:
     """Raises StopAsked, ConfigError, DataError, OSError."""
-    final = run_folder / FOLDER
+    config, spec, progress = run.config, run.spec, run.progress
+    final = run.folder / FOLDER
     if resumed is not None:
         check_same_material(resumed, spec)
     if not final.is_dir():
-        fresh = run_folder / f".{FOLDER}.{os.getpid()}"
+        fresh = run.folder / f".{FOLDER}.{os.getpid()}"
         shutil.rmtree(fresh, ignore_errors=True)
         try:
             if resumed is not None:
@@ -84,7 +77,7 @@ def prepare(
             else:
                 fresh.mkdir(parents=True)
             if resumed is None or spec.data is not None:
-                _make(config, fresh, spec, device, progress, stop)
+                _make(run, fresh, device)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -167,10 +160,9 @@ def _link(source: str, copy: str) -> None:
         shutil.copyfile(source, copy)
 
 
-def _make(
-    config: Config, folder: Path, spec: contract.RunSpec, device: torch.device, progress: Progress, stop: StopRequest
-) -> None:
+def _make(run: Run, folder: Path, device: torch.device) -> None:
     """Target, tokenizer and rows, or what is missing of them in `folder`."""
+    config, spec, progress, stop = run.config, run.spec, run.progress, run.stop
     if spec.model is not None:
         weights = Path(spec.model)
     else:

@@ -34,12 +34,13 @@ if __name__ == "__main__":
     end_with(int(sys.argv[3]))
 
 import contract  # noqa: E402
-from config import Config, resolve  # noqa: E402
+from config import resolve  # noqa: E402
 from progress import Progress  # noqa: E402
 from ranks import ENDS_OF_A_RUN, EXIT_LEADER_TELLS, EXIT_PART_DONE, EXIT_PEER_LOST, Rank  # noqa: E402
+from start import Run  # noqa: E402
 from stopping import StopRequest  # noqa: E402
 from supervisor import JOB, OF_THE_SUPERVISOR  # noqa: E402
-from train import answer_for, run  # noqa: E402
+from train import answer_for, carry_out  # noqa: E402
 from watchdog import Watchdog  # noqa: E402
 
 
@@ -75,11 +76,12 @@ def main(arguments: List[str]) -> int:
     listen(stop)
     folder = Path(record["folder"])
     config, _ = resolve({name: (value, JOB) for name, value in record["settings"].items()})
-    spec = contract.RunSpec(**record["spec"])
+    progress = Progress(folder, first_process=os.getppid()) if rank.leads else Follower(folder, rank.name)
+    run = Run(config, contract.RunSpec(**record["spec"]), folder, progress, stop)
     if rank.leads:
-        return lead(job, rank, ranks, config, record["places"], spec, folder, stop)
+        return lead(run, record["places"], rank, ranks, job)
     try:
-        follow(job, rank, ranks, config, spec, folder, stop)
+        follow(run, rank, ranks, job)
     except Exception as error:
         return failed(error, rank, job)
     return EXIT_PART_DONE
@@ -101,40 +103,27 @@ def listen(stop: StopRequest) -> None:
     threading.Thread(target=hear, name="supervisor", daemon=True).start()
 
 
-def lead(
-    job: Path,
-    rank: Rank,
-    ranks: List[Rank],
-    config: Config,
-    places: Dict[str, str],
-    spec: contract.RunSpec,
-    folder: Path,
-    stop: StopRequest,
-) -> int:
-    progress = Progress(folder, first_process=os.getppid())
-
+def lead(run: Run, places: Dict[str, str], rank: Rank, ranks: List[Rank], job: Path) -> int:
     def ask_all_for_stacks() -> None:
         os.kill(os.getppid(), signal.SIGUSR1)
 
     def work() -> int:
         from links import Member, lost_peer
 
-        with Watchdog(progress, config.watchdog, show=ask_all_for_stacks):
+        with Watchdog(run.progress, run.config.watchdog, show=ask_all_for_stacks):
             try:
-                return run(config, places, spec, folder, progress, stop, Member(rank, ranks, job))
+                return carry_out(run, places, Member(rank, ranks, job))
             except Exception as error:
                 lost = lost_peer(error)
                 if lost is None:
                     raise
                 return failed(error, rank, job)
 
-    return answer_for(work, progress)
+    return answer_for(work, run.progress)
 
 
-def follow(
-    job: Path, rank: Rank, ranks: List[Rank], config: Config, spec: contract.RunSpec, folder: Path, stop: StopRequest
-) -> None:
-    """A target's work, or that of a drafter which does not lead: what `run` and `train_drafter` do for the leader."""
+def follow(run: Run, rank: Rank, ranks: List[Rank], job: Path) -> None:
+    """A target's work, or that of a drafter which does not lead: what stages.py does for the leader."""
     import torch
     from checkpoint import Checkpoint, load_checkpoint
     from devices import alike
@@ -143,7 +132,7 @@ def follow(
     from loop import Task, course_of, new_drafter, train_drafter
     from prepare import prepare
 
-    member, progress = Member(rank, ranks, job), Follower(folder, rank.name)
+    config, spec, member = run.config, run.spec, Member(rank, ranks, job)
     member.wait_for_prepared()
     device = member.device
     placement = alike(device, targets=member.targets, drafters=member.drafters)
@@ -151,7 +140,7 @@ def follow(
     if spec.resume_from is not None:
         resumed = load_checkpoint(Path(spec.resume_from), device)
     torch.set_num_threads(config.threads)
-    prepared = prepare(config, folder, spec=spec, resumed=resumed, device=device, progress=progress, stop=stop)
+    prepared = prepare(run, resumed=resumed, device=device)
     drafter = new_drafter(config, prepared, device, resumed) if rank.role == "drafter" else None
     links = member.join()
     links.introduce()
@@ -159,8 +148,7 @@ def follow(
         serve(course_of(config, resumed, placement), prepared, config, links)
     elif drafter is not None:
         prepared.target.forget_layers()
-        task = Task(config, folder, prepared, drafter, resumed, placement, progress, stop, links)
-        train_drafter(task, only_compile=spec.warmup)
+        train_drafter(Task(run, prepared, drafter, resumed, placement, links), only_compile=spec.warmup)
     links.close()
 
 

@@ -12,8 +12,21 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 import contract
-from config import ConfigError, place_all, read_config_file
+from config import Config, ConfigError, place_all, read_config_file
+from progress import Progress
 from settings_file import Placed
+from stopping import StopRequest
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run, as every part of it sees it in its process."""
+
+    config: Config
+    spec: contract.RunSpec
+    folder: Path
+    progress: Progress
+    stop: StopRequest
 
 
 def read_command_line(arguments: Sequence[str]) -> argparse.Namespace:

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 import contract
-from config import Config
-from progress import Progress
 from ranks import Rank, Verdict, describe, ending, environment_of, judge
+from start import Run
 from stopping import StopRequest
 
 LOOK_EVERY_S = 0.1
@@ -39,24 +38,16 @@ STACKS_APART_S = 0.5
 OF_THE_SUPERVISOR = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
-def supervise(
-    config: Config,
-    places: Mapping[str, str],
-    spec: contract.RunSpec,
-    folder: Path,
-    ranks: List[Rank],
-    progress: Progress,
-    stop: StopRequest,
-) -> int:
+def supervise(run: Run, places: Mapping[str, str], ranks: List[Rank]) -> int:
     """The run's exit code."""
-    job = folder / f".job.{os.getpid()}"
+    job = run.folder / f".job.{os.getpid()}"
     shutil.rmtree(job, ignore_errors=True)
     job.mkdir()
     record = {
-        "folder": str(folder),
-        "settings": config.flat(),
+        "folder": str(run.folder),
+        "settings": run.config.flat(),
         "places": dict(places),
-        "spec": asdict(spec),
+        "spec": asdict(run.spec),
         "ranks": [asdict(rank) for rank in ranks],
     }
     contract.write_json(job / JOB, record)
@@ -67,11 +58,11 @@ def supervise(
         signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_SUPERVISOR)
         for rank in ranks:
             processes[rank] = start(rank, job)
-            progress.say(f"started {describe(rank, processes[rank].pid)}")
+            run.progress.say(f"started {describe(rank, processes[rank].pid)}")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_SUPERVISOR)
-        verdict = watch(processes, stop)
+        verdict = watch(processes, run.stop)
         end(processes, patience_s(verdict))
-        tell(verdict, processes, job, folder, progress)
+        tell(verdict, processes, job, run)
         return verdict.code
     finally:
         end(processes, 0.0)
@@ -137,13 +128,7 @@ def end(processes: Mapping[Rank, subprocess.Popen[bytes]], within_s: float) -> N
         process.wait()
 
 
-def tell(
-    verdict: Verdict,
-    processes: Mapping[Rank, subprocess.Popen[bytes]],
-    job: Path,
-    folder: Path,
-    progress: Progress,
-) -> None:
+def tell(verdict: Verdict, processes: Mapping[Rank, subprocess.Popen[bytes]], job: Path, run: Run) -> None:
     """In the log and in the status, unless the leader has."""
     if verdict.culprit is None:
         return
@@ -151,10 +136,10 @@ def tell(
     reason = reason_of(verdict.culprit, job)
     what = describe(verdict.culprit, process.pid) + " "
     what += f"failed: {reason}" if reason and process.returncode >= 0 else ending(process.returncode)
-    kept = newest_checkpoint(folder)
+    kept = newest_checkpoint(run.folder)
     print(f"{what}; the other {len(processes) - 1} were ended; last good checkpoint: {kept or 'none'}", file=sys.stderr)
     sys.stderr.flush()
-    progress.phase("failed", what)
+    run.progress.phase("failed", what)
 
 
 def reason_of(rank: Rank, job: Path) -> Optional[str]:

@@ -1,6 +1,7 @@
 """Trains a DFlash drafter: `python train.py`, in a run's folder given by ORCH_RUN_DIR or in one of its own (start.py).
 
-Rule: the whole run reads top to bottom in `run`, its steps in loop.py; what each line does is in the module it names.
+Rule: nothing heavy is imported before the settings are known to be right. What a run then goes through is in stages.py,
+its steps in loop.py.
 
 Shutdown order: the first SIGTERM lets the current step end; the queue is closed, which ends the target thread; the
 drafter saves a checkpoint; exit code 3. Before there is anything to save, a stop leaves with 143. A second SIGTERM ends
@@ -9,27 +10,25 @@ the process at once.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import traceback
 from argparse import Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence
 
 import contract
-from config import Config, ConfigError, differences_that_forbid_resume, resolve, to_yaml
+from config import Config, ConfigError, resolve, to_yaml
 from progress import Progress
 from ranks import Rank, ranks_of
 from samples import DataError
-from start import find_run, layers_of, read_command_line, spec_of
+from start import Run, find_run, layers_of, read_command_line, spec_of
 from stopping import StopAsked, StopRequest
 from supervisor import supervise
 from trackers import open_trackers
 from watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from links import Links, Member
+    from links import Member
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -48,11 +47,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
     def work() -> int:
         config, places = resolve(*layers_of(asked, spec))
+        run = Run(config, spec, folder, progress, stop)
         ranks = ranks_for(config, spec)
         if ranks:
-            return supervise(config, places, spec, folder, ranks, progress, stop)
+            return supervise(run, places, ranks)
         with Watchdog(progress, config.watchdog):
-            return run(config, places, spec, folder, progress, stop)
+            return carry_out(run, places)
 
     return answer_for(work, progress)
 
@@ -122,116 +122,17 @@ def settings_lines(config: Config, places: Mapping[str, str]) -> List[str]:
     ]
 
 
-def run(
-    config: Config,
-    places: Mapping[str, str],
-    spec: contract.RunSpec,
-    folder: Path,
-    progress: Progress,
-    stop: StopRequest,
-    member: Optional[Member] = None,
-) -> int:
+def carry_out(run: Run, places: Mapping[str, str], member: Optional[Member] = None) -> int:
     """member: this is the leader of a run with one process a device; the others wait for what it prepares."""
-    progress.say(f"run {spec.run_id} in {folder}")
-    for line in settings_lines(config, places):
-        progress.say(line)
-    (folder / contract.CONFIG).write_text(to_yaml(config), encoding="utf-8")
-
-    progress.trackers += open_trackers(config.log, folder, spec.run_id)
+    run.progress.say(f"run {run.spec.run_id} in {run.folder}")
+    for line in settings_lines(run.config, places):
+        run.progress.say(line)
+    (run.folder / contract.CONFIG).write_text(to_yaml(run.config), encoding="utf-8")
+    run.progress.trackers += open_trackers(run.config.log, run.folder, run.spec.run_id)
     # Heavy imports come after the settings are known to be right.
-    import fx_guard
-    import torch
-    from checkpoint import Checkpoint, load_checkpoint
-    from data import data_facts
-    from devices import alike, place
-    from drafter import Drafter
-    from evaluate import evaluate
-    from export import check_is_start, export
-    from loop import Task, new_drafter, train_drafter
-    from prepare import another_target, prepare
-    from runtime import runtime_facts
+    from stages import go_through
 
-    stop.leave_if_asked()
-    if member is None:
-        placement = place(config.device, targets=spec.targets, drafters=spec.drafters)
-    else:
-        placement = alike(member.device, targets=member.targets, drafters=member.drafters)
-    progress.start_part("imports")
-    progress.say(placement.note)
-    alone = member is not None
-    progress.runtime({**runtime_facts(placement, alone=alone), "engine": "processes" if alone else "threads"})
-    untested = fx_guard.untested(torch.__version__)
-    if untested is not None:
-        progress.warn(untested)
-
-    resumed: Optional[Checkpoint] = None
-    if spec.resume_from is not None:
-        resumed = load_checkpoint(Path(spec.resume_from), placement.device)
-        differences = differences_that_forbid_resume(resumed.settings, config.flat())
-        if differences:
-            raise ConfigError("this run cannot resume that checkpoint:\n  " + "\n  ".join(differences))
-        progress.say(f"resumes after step {resumed.step} of {spec.resume_from}")
-
-    if config.drafter.start_from and resumed is None:
-        try:
-            check_is_start(Path(config.drafter.start_from))
-        except ValueError as error:
-            raise ConfigError(f"drafter.start_from: {error}") from None
-    progress.phase("preparing")
-    torch.set_num_threads(config.threads)
-    prepared = prepare(
-        config,
-        folder,
-        spec=spec,
-        resumed=resumed,
-        device=placement.device,
-        progress=progress,
-        stop=stop,
-    )
-    torch.set_num_threads(config.threads)
-    progress.runtime({"data": data_facts(prepared.folder)})
-    drafter = new_drafter(config, prepared, placement.drafters[0], resumed)
-    if config.drafter.start_from and resumed is None:
-        progress.say(f"drafter: starts from the weights in {config.drafter.start_from}")
-    progress.say(
-        f"drafter: {sum(p.numel() for p in drafter.parameters()):,} parameters, reads target layers "
-        f"{prepared.target.layer_ids}, {len(prepared.rows)} rows"
-    )
-
-    links: Optional[Links] = None
-    if member is not None:
-        prepared.target.forget_layers()
-        member.say_prepared()
-        links = member.join()
-        progress.runtime({"ranks": links.introduce()})
-    progress.start_part("load")
-    task = Task(config, folder, prepared, drafter, resumed, placement, progress, stop, links)
-    finished = train_drafter(task, only_compile=spec.warmup)
-    if links is not None:
-        links.close()
-    if spec.warmup:
-        progress.phase("done", "compiled what a run will ask for")
-        return contract.EXIT_OK
-    try:
-        if not finished:
-            raise StopAsked
-        if member is not None:
-            prepared = dataclasses.replace(prepared, target=another_target(prepared, placement.device))
-        untrained = Drafter(drafter.shape, seed=config.seed).to(placement.device)
-        # As it is served: in the target's own precision.
-        drafter, untrained = (
-            one.to(placement.device, prepared.target.embed.weight.dtype) for one in (drafter, untrained)
-        )
-        result = evaluate(config, prepared, drafter, untrained, progress, stop)
-    except StopAsked:
-        progress.phase(contract.PHASE_STOPPING, "checkpoint saved")
-        return contract.EXIT_STOPPED_WITH_CHECKPOINT
-    export(folder / contract.EXPORT, drafter, prepared, config, result)
-    progress.say(f"exported: {folder / contract.EXPORT}")
-    progress.result({"steps": config.steps, **result})
-    progress.phase("done")
-    progress.say(f"acceptance length: {result['acceptance_length']:.2f}")
-    return contract.EXIT_OK
+    return go_through(run, member)
 
 
 if __name__ == "__main__":
