@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.diagnosis.case import Case, LinkTrouble, Machine, NotLooked
-from orchestrator.diagnosis.comparable import comparable_facts
+from orchestrator.diagnosis.comparable import Facts, comparable_facts
 from orchestrator.diagnosis.diagnose import Diagnosis, diagnose
-from orchestrator.diagnosis.diff import compare
+from orchestrator.diagnosis.diff import Comparison, compare
 from orchestrator.errors import (
     AuthError,
     ContainerError,
@@ -56,8 +56,6 @@ from orchestrator.transport.tracing import Trace
 from remote_payload import contract
 
 LOG_BYTES = 1024 * 1024
-RATES_BYTES = 64 * 1024
-METRICS_BYTES = 512 * 1024
 CACHE_S = 5.0
 ENVIRONMENT_S = 30.0
 """Files that were written after they were installed are hashed for so long."""
@@ -140,7 +138,7 @@ class _Target:
     gpus: GpuWord | None
     memory_swing: float | None
     kernel_log: tuple[str, ...] | None
-    cache: Mapping[str, Any] | None
+    cache: CompileCache | None
     snapshots: Snapshots | None
     preflight: Mapping[str, Any]
     processes: KillPlan | None
@@ -175,15 +173,7 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         here = await look_at_run(session, record, facts.body, summary, early)
     comparison, edited = compared(here, there)
     before = here.comparable if here is not None else None
-    since = None
-    if newest and before is not None and told.identity is not None:
-        since = compare(before, comparable_facts(told.identity, None), None, None)
-    cached = parse_cache_stats(told.cache)
-    writers = await _writers(session, target, runs, cached, told.snapshots) if newest else ()
-    preflight = told.preflight
-    disk = as_mapping(preflight.get("disk"))
-    gpus = told.gpus
-    return Case(
+    case = Case(
         target=target.name,
         label=target.label,
         now_s=now_s,
@@ -193,29 +183,44 @@ async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: C
         good=there.facts if there is not None else None,
         good_why=good.why if good is not None else "",
         comparison=comparison,
-        since=since,
+        since=_since(before, told.identity),
         edited_at_start=edited,
         variables=(before or {}).get("variables"),
-        cache_now=cached,
-        cache_writers=writers,
+        cache_writers=await _writers(session, target, runs, told) if newest else (),
+        container=parse_container(facts.header.get("container")) if newest else None,
+        clock_offset_s=offset_s(now_s, before_s, after_s),
+        not_looked=tuple(gathering.missed),
+    )
+    return _with_target(case, told)
+
+
+def _since(before: Facts | None, identity: Mapping[str, Any] | None) -> Comparison | None:
+    """From the run to the target as it is now."""
+    if before is None or identity is None:
+        return None
+    return compare(before, comparable_facts(identity, None), None, None)
+
+
+def _with_target(case: Case, told: _Target) -> Case:
+    disk, gpus = as_mapping(told.preflight.get("disk")), told.gpus
+    return replace(
+        case,
+        cache_now=told.cache,
         snapshots=None if told.snapshots is None else tuple(one.name for one in told.snapshots.kept),
-        environment=told.environment if newest else None,
+        environment=told.environment,
         gpus=gpus.gpus if gpus is not None else None,
         gpu_error=gpus.error if gpus is not None else None,
         gpu_warnings=gpus.warnings if gpus is not None else (),
         memory_swing_seen=told.memory_swing,
         kernel_log=told.kernel_log,
         processes=told.processes,
-        container=parse_container(facts.header.get("container")) if newest else None,
         machine=Machine(
             disk_free_bytes=as_int(disk.get("free_bytes")),
             inodes_free=as_int(disk.get("free_inodes")),
-            shm_free_bytes=as_int(preflight.get("shm_free_bytes")),
+            shm_free_bytes=as_int(told.preflight.get("shm_free_bytes")),
             load=told.load[0],
             cpus=told.load[1],
         ),
-        clock_offset_s=offset_s(now_s, before_s, after_s),
-        not_looked=tuple(gathering.missed),
     )
 
 
@@ -265,7 +270,7 @@ async def _look_at_target(sessions: Sessions, target: Target, gathering: _Gather
         gpus=word,
         memory_swing=memory_swing(seen),
         kernel_log=None if kernel is None else kernel_sentences(kernel, (word.gpus or ()) if word is not None else ()),
-        cache=cache.header if cache is not None else None,
+        cache=parse_cache_stats(cache.header) if cache is not None else None,
         snapshots=parse_snapshots(snapshots.header) if snapshots is not None else None,
         preflight=ready.header if ready is not None else {},
         processes=processes,
@@ -322,20 +327,16 @@ async def _early_failure(session: AgentSession, record: RunRecord, seen_bytes: i
 
 
 async def _writers(
-    session: AgentSession,
-    target: Target,
-    runs: Sequence[RunSummary],
-    cached: CompileCache | None,
-    snapshots: Snapshots | None,
+    session: AgentSession, target: Target, runs: Sequence[RunSummary], told: _Target
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """The newest runs that may have written what is in the cache, with what they said of torch's settings."""
-    oldest_s = cached.oldest_at if cached is not None else None
+    oldest_s = told.cache.oldest_at if told.cache is not None else None
     if oldest_s is None:
         return ()
     # What is seeded keeps the times that it had.
-    since_s = max(oldest_s, (snapshots.seeded_at if snapshots is not None else None) or 0.0)
+    since_s = max(oldest_s, (told.snapshots.seeded_at if told.snapshots is not None else None) or 0.0)
     newest = [run.run_id for run in runs[-WRITERS:] if run.ended_at is None or run.ended_at >= since_s]
-    told = await asyncio.gather(
+    runtimes = await asyncio.gather(
         *(read_json(session, f"{target.base}/runs/{run_id}/{contract.RUNTIME}") for run_id in newest)
     )
-    return tuple((run_id, runtime) for run_id, runtime in zip(newest, told, strict=True) if runtime is not None)
+    return tuple((run_id, runtime) for run_id, runtime in zip(newest, runtimes, strict=True) if runtime is not None)
