@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 MAX_LINES = 400
+MAX_FUNCTION_LINES = 60
 CONTRACT = "remote_payload.contract"
 
 # What each part may import besides itself. A part not named here may not exist.
@@ -306,6 +307,17 @@ def check_size(modules: Mapping[str, str]) -> list[str]:
     ]
 
 
+def check_function_size(modules: Mapping[str, str]) -> list[str]:
+    """A function within another counts as part of it, too."""
+    return [
+        f"{module}.{node.name}: {lines} lines, {MAX_FUNCTION_LINES} is the limit: give a part of it a name"
+        for module, source in modules.items()
+        for node in ast.walk(_tree(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+
+
 def check_old_python(modules: Mapping[str, str]) -> list[str]:
     """What travels to the target is stdlib-only and reads as Python 3.8."""
     wrong = []
@@ -367,6 +379,7 @@ RULES = (
     check_io,
     check_pure,
     check_size,
+    check_function_size,
     check_old_python,
     check_cheap_start,
     check_argparse,

@@ -100,6 +100,11 @@ BROKEN: list[tuple[Rule, dict[str, str]]] = [
     (rules.check_pure, {"orchestrator.reports.a": "from datetime import datetime\ndatetime.now()"}),
     (rules.check_pure, {"orchestrator.reports.a": "import datetime\ndatetime.datetime.now()"}),
     (rules.check_size, {"orchestrator.cli.a": "\n" * (rules.MAX_LINES + 1)}),
+    (rules.check_function_size, {"remote_payload.a": "def f():\n" + "    g()\n" * rules.MAX_FUNCTION_LINES}),
+    (
+        rules.check_function_size,
+        {"orchestrator.cli.a": "class A:\n    async def f(self):\n" + "        g()\n" * rules.MAX_FUNCTION_LINES},
+    ),
     (rules.check_old_python, {"orchestrator.agent.far.a": "match 1:\n    case 1:\n        pass"}),
     (rules.check_old_python, {"orchestrator.agent.far.a": "import yaml"}),
     (rules.check_old_python, {"orchestrator.agent.far.a": "import tomllib"}),
