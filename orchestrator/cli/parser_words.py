@@ -6,6 +6,10 @@ import argparse
 import os
 from collections.abc import Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # spelled out: importing typing takes as long as all the parsers
+    from typing import Any
+
 
 class Parser(argparse.ArgumentParser):
     def _get_formatter(self) -> argparse.HelpFormatter:
@@ -15,6 +19,21 @@ class Parser(argparse.ArgumentParser):
         except OSError:
             width = 98
         return argparse.RawDescriptionHelpFormatter(prog=self.prog, width=width)
+
+
+class Command(Parser):
+    """One whose options are added once it is named: all commands' together take longer than parsing the words."""
+
+    _add: Callable[[Parser], None] | None = None
+
+    def add_when_named(self, add: Callable[[Parser], None]) -> None:
+        self._add = add
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        add, self._add = self._add, None
+        if add is not None:
+            add(self)
+        return super().parse_known_args(args, namespace)
 
 
 def seconds(text: str) -> float:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from orchestrator import __version__
 from orchestrator.cli.cache_parser import add_cache
 from orchestrator.cli.env_parser import add_env
-from orchestrator.cli.parser_words import Parser, as_json, count, seconds, seeding, selectors, target
+from orchestrator.cli.parser_words import Command, Parser, as_json, count, seconds, seeding, selectors, target
 from orchestrator.cli.publish_parser import add_publish
 from orchestrator.cli.schedule_parser import add_schedule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 EXIT_CODES = """\
 exit codes: 0 done, 1 the answer is no (diff: different, doctor: a finding,
@@ -43,44 +48,49 @@ def build_parser() -> argparse.ArgumentParser:
         parents=[common],
     )
     parser.add_argument("--version", action="version", version=f"orch {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
     _add_commands(subparsers, common)
     return parser
 
 
 # The annotation is argparse's own name for this; it is never evaluated.
-def _add_commands(subparsers: argparse._SubParsersAction[Parser], common: Parser) -> None:
-    def command(name: str, summary: str) -> Parser:
-        return subparsers.add_parser(name, help=summary, description=summary, parents=[common])
+def _add_commands(subparsers: argparse._SubParsersAction[Command], common: Parser) -> None:
+    def command(name: str, summary: str, add: Callable[[Parser], None]) -> None:
+        parents: list[Any] = [common]  # typeshed wants them to be what they become parents of
+        subparsers.add_parser(name, help=summary, description=summary, parents=parents).add_when_named(add)
 
-    _add_hosts(command("hosts", "show hosts, targets and payloads as the inventory is read"))
-    _add_trust(command("trust", "show a host's key and, once confirmed, remember it"))
-    _add_deploy(command("deploy", "ship the payload as a new release and switch to it"))
-    _add_rollback(command("rollback", "switch back to the release before, or to a named one"))
-    _add_launch(command("launch", "start a training run that outlives this connection"))
-    _add_warmup(
-        command("warmup", "compile what a run will ask for, and prove it in a fresh process; exit code 14: not so")
+    command("hosts", "show hosts, targets and payloads as the inventory is read", _add_hosts)
+    command("trust", "show a host's key and, once confirmed, remember it", _add_trust)
+    command("deploy", "ship the payload as a new release and switch to it", _add_deploy)
+    command("rollback", "switch back to the release before, or to a named one", _add_rollback)
+    command("launch", "start a training run that outlives this connection", _add_launch)
+    command(
+        "warmup", "compile what a run will ask for, and prove it in a fresh process; exit code 14: not so", _add_warmup
     )
-    _add_status(command("status", "what runs, how it goes, how the last run ended"))
-    _add_logs(command("logs", "show a run's log"))
-    _add_runs(command("runs", "which runs there were, a line each; or one run's whole record"))
-    _add_adopt(command("adopt", "make a record for a training in a tmux session that orch did not start"))
-    _add_read(command("read", "read one captured output as status would: its values, and where each stands"))
-    _add_diff(command("diff", "what differs between two runs, the likeliest cause first; exit code 1: something does"))
-    _add_doctor(command("doctor", "why is it slow or dead: findings, the cause first; exit code 1: one is above info"))
-    _add_fingerprint(command("fingerprint", "everything that a run would start from now; nothing is started"))
-    target(command("attach", "attach to the run's tmux session (detach: Ctrl-b d)"))
-    _add_stop(command("stop", "ask the run for a checkpoint and stop it"))
-    _add_reset(command("reset", "free the GPUs, set the compile cache aside; shows its plan and asks first"))
-    _add_pull(command("pull", "fetch a run's records, log and checkpoints"))
-    add_publish(command("publish", "make a run's drafter the current one of a folder, a target or an object store"))
-    _add_exec(command("exec", "run one command on the target"))
-    target(command("shell", "open a shell on the target"))
-    add_cache(command("cache", "the compile cache: what is in it, and the snapshots that are kept of it"), common)
-    _add_play(command("play", "play a playbook: a list of steps, recorded; goes on where it was cut off"))
-    add_schedule(command("schedule", "play a playbook at a time of day: a systemd timer, or a line for cron"))
-    add_env(command("env", "the target's Python environments: make, check, choose"), common)
-    _add_lab(command("lab", "a host and a container to try things on, on this machine"))
+    command("status", "what runs, how it goes, how the last run ended", _add_status)
+    command("logs", "show a run's log", _add_logs)
+    command("runs", "which runs there were, a line each; or one run's whole record", _add_runs)
+    command("adopt", "make a record for a training in a tmux session that orch did not start", _add_adopt)
+    command("read", "read one captured output as status would: its values, and where each stands", _add_read)
+    command("diff", "what differs between two runs, the likeliest cause first; exit code 1: something does", _add_diff)
+    command("doctor", "why is it slow or dead: findings, the cause first; exit code 1: one is above info", _add_doctor)
+    command("fingerprint", "everything that a run would start from now; nothing is started", _add_fingerprint)
+    command("attach", "attach to the run's tmux session (detach: Ctrl-b d)", target)
+    command("stop", "ask the run for a checkpoint and stop it", _add_stop)
+    command("reset", "free the GPUs, set the compile cache aside; shows its plan and asks first", _add_reset)
+    command("pull", "fetch a run's records, log and checkpoints", _add_pull)
+    command("publish", "make a run's drafter the current one of a folder, a target or an object store", add_publish)
+    command("exec", "run one command on the target", _add_exec)
+    command("shell", "open a shell on the target", target)
+    command(
+        "cache",
+        "the compile cache: what is in it, and the snapshots that are kept of it",
+        lambda cache: add_cache(cache, common),
+    )
+    command("play", "play a playbook: a list of steps, recorded; goes on where it was cut off", _add_play)
+    command("schedule", "play a playbook at a time of day: a systemd timer, or a line for cron", add_schedule)
+    command("env", "the target's Python environments: make, check, choose", lambda env: add_env(env, common))
+    command("lab", "a host and a container to try things on, on this machine", _add_lab)
 
 
 def _add_hosts(hosts: Parser) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import launch_command
+from orchestrator.cli import launch_command, parsers
 from orchestrator.cli.logs_command import terminal_sink
 from orchestrator.cli.main import main
 from orchestrator.cli.output import Output
@@ -88,3 +88,11 @@ def test_an_interrupted_start_is_not_said_to_be_nothing(
 def test_a_setting_without_set_gets_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", "--set", "steps=6", "target.steps=4"]) == 2
     assert "orch launch --set steps=6 --set target.steps=4" in capsys.readouterr().err
+
+
+def test_only_the_named_commands_options_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    for name in ("runs", "launch"):
+        monkeypatch.setattr(parsers, f"_add_{name}", lambda parser: made.append(parser.prog))
+    build_parser().parse_args(["-i", "launch", "runs"])
+    assert made == ["orch runs"]
