@@ -16,8 +16,13 @@ from pathlib import Path
 import pytest
 
 MADE_RUNS = Path(__file__).resolve().parents[2] / "benches" / "made_runs.py"
-RUN = "import json, sys; from orchestrator.cli.main import main; code = main(sys.argv[1:])\n"
-RUN += "print(json.dumps([*sys.modules]), file=sys.stderr); sys.exit(code)"
+RUN = """\
+import gc, json, sys
+from orchestrator.cli.main import main
+code = main()
+print(json.dumps({"modules": [*sys.modules], "frozen": gc.get_freeze_count()}), file=sys.stderr)
+sys.exit(code)
+"""
 
 # Of people's files, of a connection that nobody asked for, of drawing: no short answer needs them.
 NEVER = {"asyncssh", "cryptography", "pydantic", "yaml", "rich", "tenacity", "boto3", "pip", "packaging"}
@@ -61,6 +66,8 @@ print([pattern for pattern in compiled if "lxc-attach" in pattern or "host key" 
 @dataclass(frozen=True)
 class Said:
     modules: frozenset[str]
+    frozen: int
+    """Objects in which the end looks for no garbage."""
     text: str
 
 
@@ -82,7 +89,8 @@ def orch(verb: str, inventory: Path) -> Said:
     argv = [sys.executable, "-c", RUN, verb, "-i", str(inventory)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
-    return Said(frozenset(json.loads(done.stderr.splitlines()[-1])), done.stdout)
+    told = json.loads(done.stderr.splitlines()[-1])
+    return Said(frozenset(told["modules"]), told["frozen"], done.stdout)
 
 
 @pytest.mark.parametrize("verb", NOT_FOR)
@@ -92,6 +100,10 @@ def test_a_verb_imports_only_what_it_needs(verb: str, inventory: Path) -> None:
     assert f"orchestrator.cli.{verb}_command" in said.modules  # they are seen
     heavy = {name for name in NEVER if any(f"{one}.".startswith(f"{name}.") for one in said.modules)}
     assert sorted(heavy | (NOT_FOR[verb] & said.modules)) == []
+
+
+def test_the_end_of_a_command_looks_for_no_garbage(inventory: Path) -> None:
+    assert orch("hosts", inventory).frozen > 10_000
 
 
 def test_a_connection_by_ssh_compiles_nothing_for_its_failures() -> None:
