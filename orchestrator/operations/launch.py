@@ -33,7 +33,7 @@ from orchestrator.operations.run_environment import environment_for_launch
 from orchestrator.operations.seeding import NotEmptyError, make_seed, plan_seed, require_fit
 from orchestrator.operations.session import agent_and_config, release_lease, require_payload, take_lease, who_asks
 from orchestrator.probes.gpu import QUESTION
-from orchestrator.probes.log import find_traceback
+from orchestrator.probes.log import find_traceback, last_lines
 from orchestrator.probes.preflight import Preflight, Problem, find_problems, notes, parse_preflight
 from orchestrator.probes.throughput import merge, read_tail
 from orchestrator.probes.training import how_it_ended, parse_exit, parse_status
@@ -318,7 +318,7 @@ async def _wait(
     if answer["reason"] == "ended_unknown":
         raise OutcomeUnknownError(
             f"run {report.run_id} is gone, and nobody recorded how it ended",
-            evidence=_last_lines(tail),
+            evidence=last_lines(tail),
             way_out="orch status",
         )
     run = facts.header["run"]
@@ -365,10 +365,6 @@ def raise_if_failed(
     verb = "was stopped" if stop_asked else "failed"
     raise RunFailedError(
         f"run {run_id} on {target.name} {verb}: {how_it_ended(ended) if ended else 'its record cannot be read'}",
-        evidence=traceback.text if traceback else _last_lines(log_tail),
+        evidence=traceback.text if traceback else last_lines(log_tail),
         way_out=f"orch logs {run_id}",
     )
-
-
-def _last_lines(text: str, count: int = 20) -> str:
-    return "\n".join(text.splitlines()[-count:])

@@ -30,6 +30,7 @@ from orchestrator.operations.session import agent_session, who_asks
 from orchestrator.operations.shelf import Shelf, open_shelf
 from orchestrator.operations.where import Where, published_meanwhile
 from orchestrator.operations.which_run import facts_of_run
+from orchestrator.probes.values import as_mapping
 from orchestrator.reports.publish import PublishReport, SwitchReport
 from orchestrator.transport.tracing import Trace
 from remote_payload import contract
@@ -93,7 +94,7 @@ async def publish(
         replaced_hash=before.current,
         removed=removed,
         note=note,
-        result=_mapping(found.provenance.get("result")),
+        result=as_mapping(found.provenance.get("result")),
     )
 
 
@@ -238,10 +239,6 @@ async def _small_record(session: AgentSession, path: str) -> object:
         return json.loads(reply.body)
     except (AgentOpError, ValueError):
         return None
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from orchestrator.playbook.doing import At, Done
 from orchestrator.playbook.durations import parse_duration
 from orchestrator.playbook.steps_gate import judged_on
 from orchestrator.playbook.steps_look import refuse_findings
+from orchestrator.probes.log import last_lines
 from orchestrator.probes.rate import TOKENS
 from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float, as_str
@@ -280,7 +281,3 @@ def _raise_if_failed(look: Look, at: At) -> None:
         evidence="\n".join([*run.state.evidence, last_lines(look.log_tail)]),
         way_out=f"orch runs show {run.run_id}",
     )
-
-
-def last_lines(text: str, count: int = 20) -> str:
-    return "\n".join(text.splitlines()[-count:])

@@ -26,3 +26,7 @@ def find_first_traceback(text: str) -> Traceback | None:
 def find_tracebacks(text: str) -> tuple[Traceback, ...]:
     """Each chain is one."""
     return tracebacks_of(told_rows(rows_of(text)))
+
+
+def last_lines(text: str, count: int = 20) -> str:
+    return "\n".join(text.splitlines()[-count:])

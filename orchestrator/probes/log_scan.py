@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-BLOCK_BYTES = 1024 * 1024
 BEFORE_BYTES, AFTER_BYTES = 16 * 1024, 16 * 1024
 """Kept around a line that tells of something."""
 FIRST_BYTES, LAST_BYTES = 2 * 1024 * 1024, 2 * 1024 * 1024

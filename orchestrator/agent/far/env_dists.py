@@ -98,6 +98,14 @@ def records(package: Facts) -> Tuple[List[Tuple[str, str, int | None]], int]:
     return found, unread
 
 
+def installed_at(info: str) -> float:
+    """When its RECORD was written, the last thing of an installation; 0: it has none."""
+    try:
+        return os.stat(os.path.join(info, "RECORD")).st_mtime
+    except OSError:
+        return 0.0
+
+
 def _row(line: str) -> Tuple[str, str, int | None] | None:
     """Line by line, so that a quote without its other does not swallow the lines after it."""
     if '"' in line:

@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 
-from .env_dists import LOOSE_BY_TOOLS, records
+from .env_dists import LOOSE_BY_TOOLS, installed_at, records
 from .regular import open_regular
 
 TYPE_CHECKING = False
@@ -42,7 +42,7 @@ class Owners:
         for package in packages:
             all_rows, package["unread_rows"] = records(package)
             rows = [row for row in all_rows if not _is_bytecode(row[0])]
-            written_at = _mtime(os.path.join(str(package["info"]), "RECORD"))
+            written_at = installed_at(str(package["info"]))
             package["files"] = len(rows)
             for path, digest, size in rows:
                 self.of.setdefault(path, []).append(package["name"])
@@ -203,10 +203,3 @@ def _mismatch(path: str, digest: str, until: float, stopped: threading.Event) ->
 
 def _is_bytecode(path: str) -> bool:
     return path.endswith((".pyc", ".pyo")) or "/__pycache__/" in path
-
-
-def _mtime(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime
-    except OSError:
-        return 0.0

@@ -13,7 +13,7 @@ import stat
 from typing import Callable, Dict, List
 
 from . import packages
-from .env_dists import LOOSE_BY_TOOLS, records
+from .env_dists import LOOSE_BY_TOOLS, installed_at, records
 from .release_facts import hashes_of
 
 MISSING = "missing"
@@ -35,13 +35,13 @@ def package_edits(folders: List[str], check: Check = lambda: None) -> Dict[str, 
     for _, (_, info) in sorted(packages.found_folders(folders).items()):
         check()
         site = os.path.dirname(info)
-        installed_at = _mtime(os.path.join(info, "RECORD"))
+        written_at = installed_at(info)
         for number, (path, digest, size) in enumerate(records({"info": info})[0]):
             if number % CHECK_EVERY == 0:
                 check()
             owned.add(path)
             if digest.startswith("sha256=") and not path.endswith((".pyc", ".pyo")):
-                token = _token(path, digest, size, installed_at, check)
+                token = _token(path, digest, size, written_at, check)
                 if token is not None:
                     _add(found, os.path.relpath(path, site), token)
     for folder in folders:
@@ -82,10 +82,3 @@ def _loose(folder: str) -> List[str]:
         return []
     wanted = [name for name in names if name.endswith((".pth", ".py", ".so")) and name not in LOOSE_BY_TOOLS]
     return [path for path in (os.path.join(folder, name) for name in sorted(wanted)) if os.path.isfile(path)]
-
-
-def _mtime(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime
-    except OSError:
-        return 0.0
