@@ -6,6 +6,10 @@ DASH = "-"
 """Shown for what is not known; never 0."""
 
 
+def number_text(number: int | None) -> str:
+    return DASH if number is None else str(number)
+
+
 def bytes_text(count: float | None) -> str:
     if count is None:
         return DASH

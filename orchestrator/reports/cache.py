@@ -12,7 +12,7 @@ from orchestrator.ledger.snapshots import Snapshot, Snapshots
 from orchestrator.probes.cache_census import Against, Census, Devices, graphs_of
 from orchestrator.probes.text import one_line
 from orchestrator.reports.plain import plain_values
-from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows
+from orchestrator.reports.table import DASH, bytes_text, duration_text, number_text, render_rows
 
 SCHEMA = "orch.cache/1"
 SHOWN_USERS = 8
@@ -64,10 +64,7 @@ def render_cache(report: CacheReport) -> str:
     lines.append(render_rows(rows, indent="  "))
     if census.kinds:
         table = [("kind", "entries", "files", "size")]
-        table += [
-            (row.kind, DASH if row.entries is None else str(row.entries), str(row.files), bytes_text(row.bytes))
-            for row in census.kinds
-        ]
+        table += [(row.kind, number_text(row.entries), str(row.files), bytes_text(row.bytes)) for row in census.kinds]
         lines.append(render_rows(table, indent="  "))
     if census.devices is not None and (census.devices.graphs or census.devices.unknown):
         lines.append("  graphs by device: " + devices_text(census.devices))
@@ -322,7 +319,7 @@ def _row(snapshot: Snapshot, found: Snapshots) -> tuple[str, ...]:
         snapshot.name,
         state,
         bytes_text(snapshot.bytes),
-        DASH if snapshot.files is None else str(snapshot.files),
+        number_text(snapshot.files),
         utc_text(snapshot.made_at).removesuffix(" UTC") + (f" by {one_line(snapshot.who)}" if snapshot.who else ""),
         one_line(runs) or DASH,
     )

@@ -11,7 +11,7 @@ from orchestrator.ledger.run_environment import asked_by_lock, short_environment
 from orchestrator.probes.text import one_line
 from orchestrator.probes.values import as_float, as_int, as_mapping, as_str
 from orchestrator.reports.plain import plain_values
-from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows
+from orchestrator.reports.table import DASH, bytes_text, duration_text, number_text, render_rows
 
 SCHEMA = "orch.environments/1"
 HEADER = ("environment", "purpose", "state", "python", "packages", "size", "built", "by")
@@ -187,7 +187,7 @@ def render_environments(report: EnvironmentsReport) -> str:
                 ", ".join(row.current_for) or row.purpose or DASH,
                 row.state,
                 row.python_version or DASH,
-                DASH if row.packages is None else str(row.packages),
+                number_text(row.packages),
                 bytes_text(row.bytes),
                 utc_text(row.built_at),
                 row.built_by or DASH,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.probes.gpu import GpuFact
 from orchestrator.reports.fitting import text_width
-from orchestrator.reports.table import DASH
+from orchestrator.reports.table import DASH, number_text
 
 SLOWED = {
     "sw_power_cap": "power cap",
@@ -31,7 +31,7 @@ def gpu_rows(gpus: Sequence[GpuFact], roles: Sequence[str | None], width: int) -
     columns: list[list[str]] = []
     if any(roles):
         columns.append([role or DASH for role in roles])
-    columns.append(_right([f"{_number(g.memory_used_mib)} of {_number(g.memory_total_mib)} MiB" for g in gpus]))
+    columns.append(_right([f"{number_text(g.memory_used_mib)} of {number_text(g.memory_total_mib)} MiB" for g in gpus]))
     columns.append(_right([DASH if g.utilization_percent is None else f"{g.utilization_percent} %" for g in gpus]))
     optional: list[tuple[Callable[[GpuFact], object], Callable[[GpuFact], str]]] = [
         (lambda g: g.power_w, lambda g: DASH if g.power_w is None else f"{g.power_w:.0f} W"),
@@ -53,10 +53,6 @@ def gpu_rows(gpus: Sequence[GpuFact], roles: Sequence[str | None], width: int) -
 
 def slowed(gpu: GpuFact) -> list[str]:
     return [SLOWED[reason] for reason in gpu.throttle or () if reason in SLOWED]
-
-
-def _number(value: int | None) -> str:
-    return DASH if value is None else str(value)
 
 
 def _left(cells: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from orchestrator.probes.compile_cache import CompileCache
 from orchestrator.probes.gpu_processes import GpuVerdict
 from orchestrator.probes.kill_plan import Choice, KillPlan
 from orchestrator.reports.cache import fit_lines
-from orchestrator.reports.table import DASH, bytes_text, render_rows
+from orchestrator.reports.table import DASH, bytes_text, number_text, render_rows
 
 SCHEMA = "orch.reset/1"
 WIDTH = 80
@@ -98,7 +98,7 @@ def _kill_lines(plan: ResetPlan, kill: KillPlan) -> list[str]:
     lines = []
     live = kill.live_run
     if live is not None:
-        at = DASH if live.step is None else str(live.step)
+        at = number_text(live.step)
         lines.append(f"  ENDS THE LIVE RUN {live.run_id} (step {at})")
         lines.append(f"    asked for a checkpoint, {plan.stop_timeout_s:g} s to save it, then killed")
     lines.append("  kill" if kill.killed else "  kill: nothing")
@@ -121,7 +121,13 @@ def _table(choices: tuple[Choice, ...]) -> list[str]:
         return []
     rows = [("pid", "on host", "state", "GPUs", "command")]
     rows += [
-        (_number(choice.pid), _number(choice.host_pid), choice.state, _devices(choice.devices), choice.command or DASH)
+        (
+            number_text(choice.pid),
+            number_text(choice.host_pid),
+            choice.state,
+            _devices(choice.devices),
+            choice.command or DASH,
+        )
         for choice in choices
     ]
     lines = [_cut(line) for line in render_rows(rows, indent="    ").split("\n")]
@@ -132,10 +138,6 @@ def _table(choices: tuple[Choice, ...]) -> list[str]:
 
 def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
-
-
-def _number(value: int | None) -> str:
-    return DASH if value is None else str(value)
 
 
 def _devices(devices: tuple[str, ...]) -> str:

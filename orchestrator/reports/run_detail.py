@@ -18,7 +18,7 @@ from orchestrator.probes.text import one_line
 from orchestrator.reports.plain import plain_values
 from orchestrator.reports.runs import step_text
 from orchestrator.reports.status import result_lines
-from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
+from orchestrator.reports.table import DASH, bytes_text, duration_text, number_text, render_rows, short
 from orchestrator.reports.training import compiled_text, rate_of
 from orchestrator.reports.trend import sparkline
 
@@ -189,7 +189,7 @@ def _gpus_text(gpus: tuple[Gpu, ...] | None) -> str:
         return DASH
     kinds: dict[str, int] = {}
     for gpu in gpus:
-        memory = DASH if gpu.memory_total_mib is None else str(gpu.memory_total_mib)
+        memory = number_text(gpu.memory_total_mib)
         kind = f"{gpu.name or DASH}, {memory} MiB"
         kinds[kind] = kinds.get(kind, 0) + 1
     return "; ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"

@@ -18,7 +18,7 @@ from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import CompileProgress, RunPhase
 from orchestrator.reports.plain import plain_values
-from orchestrator.reports.table import DASH, bytes_text, duration_text, render_rows, short
+from orchestrator.reports.table import DASH, bytes_text, duration_text, number_text, render_rows, short
 from orchestrator.reports.training import STALE_S, compiled_text, progress_parts, rate_of
 
 SCHEMA = "orch.status/2"
@@ -316,7 +316,7 @@ def release_text(report: StatusReport) -> str:
 def _gpu_text(report: StatusReport) -> str:
     if report.gpus is None:
         return report.gpu_error or DASH
-    used = [DASH if gpu.memory_used_mib is None else str(gpu.memory_used_mib) for gpu in report.gpus]
+    used = [number_text(gpu.memory_used_mib) for gpu in report.gpus]
     return f"{len(report.gpus)}, MiB used: {' '.join(used)}" if used else "none"
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.probes.units import DASH, bytes_text, duration_text, rate_text
+from orchestrator.probes.units import DASH, bytes_text, duration_text, number_text, rate_text
 
-__all__ = ["DASH", "bytes_text", "duration_text", "rate_text", "render_rows", "short"]
+__all__ = ["DASH", "bytes_text", "duration_text", "number_text", "rate_text", "render_rows", "short"]
 
 
 def render_rows(rows: Sequence[Sequence[str]], indent: str = "") -> str:

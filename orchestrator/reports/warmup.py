@@ -9,7 +9,7 @@ from orchestrator.ledger.cache_enough import Enough
 from orchestrator.ledger.cache_use import CACHES_OFF
 from orchestrator.probes.text import one_line
 from orchestrator.reports.plain import plain_values
-from orchestrator.reports.table import DASH, duration_text
+from orchestrator.reports.table import duration_text, number_text
 
 SCHEMA = "orch.warmup/1"
 
@@ -61,7 +61,7 @@ class WarmupReport:
 
 def pass_text(one: WarmupPass) -> str:
     misses = "misses not counted" if one.misses is None else f"{one.misses} misses"
-    files = DASH if one.new_files is None else str(one.new_files)
+    files = number_text(one.new_files)
     graphs = "" if one.new_graphs is None else f" ({one.new_graphs} graphs)"
     return f"warm-up run {one.run_id}: {misses}, {files} new files{graphs}, {duration_text(one.took_s)}"
 

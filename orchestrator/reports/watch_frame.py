@@ -28,7 +28,7 @@ from orchestrator.reports.status import (
     result_lines,
     session_text,
 )
-from orchestrator.reports.table import DASH, bytes_text, duration_text
+from orchestrator.reports.table import DASH, bytes_text, duration_text, number_text
 from orchestrator.reports.training import compiled_text
 from orchestrator.reports.trend import Trend, sparkline
 
@@ -243,7 +243,7 @@ def _gpu_error(report: StatusReport) -> str:
 
 
 def _index(gpu: GpuFact) -> str:
-    return DASH if gpu.index is None else str(gpu.index)
+    return number_text(gpu.index)
 
 
 def _short_gpu(gpu: GpuFact) -> str:
@@ -264,7 +264,7 @@ def _rest(report: StatusReport, trend: Trend | None, width: int) -> Block:
     if report.container is not None:
         lines += _row("container", container_text(report.container).split(", "), width)
     if report.cache is not None:
-        entries = DASH if report.cache.entries is None else str(report.cache.entries)
+        entries = number_text(report.cache.entries)
         old = [] if report.cache.age_s is None else [f"counted {duration_text(report.cache.age_s)} ago"]
         new = [] if report.cache.new_files is None else [f"{report.cache.new_files} files new since the launch"]
         lines += _row(
