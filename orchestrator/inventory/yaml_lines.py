@@ -110,6 +110,9 @@ def _unreadable_character(text: str, error: yaml.reader.ReaderError) -> MistakeE
     return MistakeError(position, "", f"the character {character!r} may not stand in YAML", "remove it")
 
 
+_GLUED = re.compile(r"\s*(?P<key>[A-Za-z_][\w.-]{0,80}):(?P<value>[^\s:]\S{0,200})\s*")
+
+
 def _syntax_mistake(text: str, error: yaml.MarkedYAMLError) -> MistakeError:
     """YAML notices late: name the place that it began with, and the bare word there if there is one."""
     noticed = _position(error.problem_mark)
@@ -127,7 +130,18 @@ def _syntax_mistake(text: str, error: yaml.MarkedYAMLError) -> MistakeError:
     said = f"cannot be read as YAML: {problem}"
     if began != noticed:
         said += f" ({error.context}, noticed on line {noticed.line})"
+    if problem.startswith("expected <block end>"):
+        return MistakeError(noticed, "", said, "look at this line's indentation, or at a quote that ends too early")
     if "mapping values are not allowed" in problem:
+        before = lines[noticed.line - 2] if noticed.line > 1 else ""
+        if (glued := _GLUED.fullmatch(before)) is not None:
+            return MistakeError(
+                Position(noticed.line - 1, glued.end("key") + 1),
+                "",
+                f"cannot be read as YAML: no blank behind the colon of `{printable(glued['key'])}` "
+                f"(noticed on line {noticed.line})",
+                f"write `{printable(glued['key'])}: {printable(glued['value'])}`",
+            )
         return MistakeError(
             noticed, "", said, "put the value in quotes, or look at the indentation of this line and the one above"
         )

@@ -201,7 +201,7 @@ def _named_rates(line: str, lower: str) -> list[Rate]:
 def _unnamed_rates(line: str, lower: str) -> list[Rate]:
     """Of trainers that print a number whose unit only they know."""
     rates: list[Rate | None] = []
-    found = words.MM_TIME.search(lower) if "_time" in lower else None
+    found = words.MM_TIME.search(lower) if "data" in lower or "_time" in lower else None
     found = found or (words.IMAGENET_TIME.search(lower) if "data" in lower else None)
     if took := found:
         place = _span(took, "value")

@@ -160,7 +160,9 @@ STEP_SHAPES = (  # a word that is in it, its shape
     (" [=", re.compile(rf"^\s{{0,8}}{_OF} \[=*>?\.*\]")),  # keras
 )
 LOST_COLOUR = re.compile(r"\[(?:0|1|[349]\d|10[0-7])(?:;\d{1,3})?m(?![\s\]])|\[39m|\[0m")
-MM_TIME = re.compile(rf"(?<![\w.])time: {{1,3}}(?P<value>{NUMBER})(?=,? {{1,4}}(?:data|last)_time)")  # seconds
+MM_TIME = re.compile(
+    rf"(?<![\w.])time: {{1,3}}(?P<value>{NUMBER})(?=,? {{1,4}}(?:(?:data|last)_time|data: ))"
+)  # seconds
 IMAGENET_TIME = re.compile(rf"\btime\s{{1,4}}(?P<value>{NUMBER}) \(\s{{0,6}}[\d.]{{1,12}}\)\s{{1,4}}data\s")  # seconds
 TIMM_RATE = re.compile(rf"time: {{1,3}}[\d.]{{1,12}}s, {{1,8}}(?P<value>{NUMBER})/s\b")
 DURATION_WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([hms])")

@@ -150,6 +150,8 @@ _SUBJECTS = (
 )
 _ESCAPED_ENDS = r"(?:\\+r)?\\+n|\\+r|\r\n|\r"
 _CLOCK = r"^\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?[ \t]+"
+_NEXT_ADDRESS = r"debug1: connect to address [^\n]{0,300}(?=(?:\n[^\n]{0,300}){1,6}\n[^\n]{0,40}Connection established)"
+"""Of a name's addresses one that did not answer, where another did."""
 _STALE_MASTER = (
     r"mux_client_hello_exchange|mux_client_request_session: read from master failed|"
     r"mux_client_request_session: write packet|[Cc]ontrol socket connect\([^)]*\): Connection refused"
@@ -198,6 +200,7 @@ def _without_escapes(text: str) -> str:
     """Line ends and quotes that were escaped, and a clock before each line. Every character keeps its place."""
     plain = re.sub(_ESCAPED_ENDS, lambda found: " " * (len(found[0]) - 1) + "\n", text)
     plain = re.sub(_CLOCK, lambda found: " " * len(found[0]), plain, flags=re.MULTILINE)
+    plain = re.sub(_NEXT_ADDRESS, lambda found: " " * len(found[0]), plain)
     return plain.replace('\\"', ' "')
 
 

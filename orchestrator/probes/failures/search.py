@@ -287,7 +287,7 @@ def _failure(
     role = about.role
     if kind == "exception" and all(_is_weak(each) for each in group):
         role = Role.CONSEQUENCE
-    if kind == "recompile_limit" and "FailOnRecompileLimitHit" in first.row.text:
+    if kind == "recompile_limit" and any("FailOnRecompileLimitHit" in each.row.text for each in group):
         role = Role.CAUSE  # raised, where others are a warning
     if survived and kind in _SURVIVABLE and (owner is None or tracebacks[owner].thread is None):
         role = Role.DEGRADED

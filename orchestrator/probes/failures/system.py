@@ -79,9 +79,10 @@ SIGNATURES: tuple[Signature, ...] = (
         r"(?P<library2>[^\[\s]{1,200})"
         r"|(?:^|zsh: |\d |: |\[orch\].{0,80})segmentation fault(?: +\(core dumped\))?"
         r"|caught signal 11 \(Segmentation fault"
+        r"|unexpected segmentation fault encountered"
         r"|signal: segmentation fault|signal SIGSEGV|\*\*\* SIGSEGV|<Signals\.SIGSEGV|signal 11 \(SIGSEGV\)",
         r": line \d{1,6}: +(?P<pid>\d{1,9}) ",
-        r"segmentation fault(?: +\(core dumped\))? {1,8}(?P<command>[^\s(].{0,200})$",
+        r"segmentation fault(?: +\(core dumped\))? {1,8}(?P<command>(?!encountered)[^\s(].{0,200})$",
         r"worker \(pid\(?s?\)? (?P<pid>\d{1,9})\)",
         unless=r"^Fatal Python error|^\s*#",
     ),
