@@ -26,7 +26,8 @@ from orchestrator.operations.diff import diff
 from orchestrator.operations.doctor import doctor
 from orchestrator.operations.follow_run import Look, follow_run
 from orchestrator.operations.last_good_rate import GoodRate, last_good_rate
-from orchestrator.operations.launch import LaunchRequest, Seeding, launch, raise_if_failed
+from orchestrator.operations.launch import LaunchRequest, Seeding, launch
+from orchestrator.operations.launch_wait import raise_if_failed
 from orchestrator.operations.notify import Message, Notified, notify
 from orchestrator.operations.publish import publish, published, switch_published
 from orchestrator.operations.pull import pull

@@ -15,7 +15,8 @@ from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
 from orchestrator.ledger.runspec import parse_settings
-from orchestrator.operations.launch import LaunchRequest, launch, parse_condition
+from orchestrator.operations.launch import LaunchRequest, launch
+from orchestrator.operations.launch_wait import parse_condition
 from orchestrator.reports.launch import LaunchReport, render_started, render_waited
 
 

@@ -16,44 +16,25 @@ from orchestrator import __version__
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import (
     BusyError,
-    DeadlineError,
     OrchError,
-    OutcomeUnknownError,
     PreflightError,
-    RunFailedError,
-    UsageError,
 )
 from orchestrator.inventory.model import Payload, Target
-from orchestrator.ledger.cache_use import parse_cache_use
 from orchestrator.ledger.run_environment import KEY, RunEnvironment
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id
 from orchestrator.operations.checkpoints import Checkpoint, find_checkpoint, kept_settings
 from orchestrator.operations.environment_check import environment_notes
+from orchestrator.operations.launch_wait import WaitCondition, raise_if_failed, wait_for
 from orchestrator.operations.run_environment import environment_for_launch
 from orchestrator.operations.seeding import NotEmptyError, make_seed, plan_seed, require_fit
 from orchestrator.operations.session import agent_and_config, release_lease, require_payload, take_lease, who_asks
 from orchestrator.probes.gpu import QUESTION
-from orchestrator.probes.log import find_traceback, last_lines
 from orchestrator.probes.preflight import Preflight, Problem, find_problems, notes, parse_preflight
-from orchestrator.probes.throughput import merge, read_tail
-from orchestrator.probes.training import how_it_ended, parse_exit, parse_status
 from orchestrator.reports.cache import SeededReport
 from orchestrator.reports.launch import LaunchReport
 from orchestrator.transport.tracing import Trace
 
 INSTANT_FAILURE_WATCH_S = 1.0
-FOREVER_S = 10 * 365 * 86400.0
-LOG_TAIL_BYTES = 256 * 1024
-
-
-@dataclass(frozen=True)
-class WaitCondition:
-    kind: str
-    """first-step, step, end"""
-    step: int | None = None
-
-    def as_params(self) -> dict[str, object]:
-        return {"kind": self.kind} if self.step is None else {"kind": self.kind, "step": self.step}
 
 
 @dataclass(frozen=True)
@@ -95,16 +76,6 @@ class _Ready:
     """Goes into the fingerprint as it was said."""
 
 
-def parse_condition(text: str) -> WaitCondition:
-    """Raises UsageError."""
-    if text in ("first-step", "end"):
-        return WaitCondition(text)
-    kind, colon, number = text.partition(":")
-    if kind == "step" and colon and number.isdecimal():
-        return WaitCondition("step", int(number))
-    raise UsageError(f"--wait takes first-step, step:N or end, not {text!r}", way_out="orch launch --wait step:100")
-
-
 async def launch(
     target: Target,
     request: LaunchRequest,
@@ -136,7 +107,7 @@ async def launch(
         if on_started:
             on_started(report)
         if request.wait is not None:
-            report = await _wait(session, target, report, request, on_status)
+            report = await wait_for(session, target, report, request.wait, request.timeout_s, on_status)
         elif report.ended is not None:
             raise_if_failed(target, report.run_id, report.ended, report.log_tail)
             report = replace(report, waited="end")
@@ -287,84 +258,4 @@ def _not_started(target: Target, answer: Mapping[str, Any]) -> OrchError:
         f"the training could not be started on {target.name}",
         evidence=str((answer.get("start_error") or {}).get("message", "")),
         way_out="see `command:` and `python:` of the payload in the inventory",
-    )
-
-
-async def _wait(
-    session: AgentSession,
-    target: Target,
-    report: LaunchReport,
-    request: LaunchRequest,
-    on_status: Callable[[Mapping[str, Any]], None] | None,
-) -> LaunchReport:
-    condition = request.wait
-    assert condition is not None
-    timeout_s = request.timeout_s if request.timeout_s is not None else FOREVER_S
-    answer: dict[str, Any] = {}
-    async for reply in session.stream(
-        "wait_run", base=target.base, run_id=report.run_id, condition=condition.as_params(), wait_s=timeout_s
-    ):
-        if not reply.final and on_status and reply.header.get("status"):
-            on_status(reply.header["status"])
-        answer = reply.header
-    if answer["reason"] == "timeout":
-        raise DeadlineError(
-            f"run {report.run_id} did not get there within {timeout_s:g} s",
-            evidence="it goes on",
-            way_out="orch status   to look at it\norch stop     to end it",
-        )
-    facts = await session.request("run_facts", base=target.base, run_id=report.run_id, log_tail_bytes=LOG_TAIL_BYTES)
-    tail = facts.body.decode("utf-8", "replace")
-    if answer["reason"] == "ended_unknown":
-        raise OutcomeUnknownError(
-            f"run {report.run_id} is gone, and nobody recorded how it ended",
-            evidence=last_lines(tail),
-            way_out="orch status",
-        )
-    run = facts.header["run"]
-    if answer["exit"] is not None:
-        raise_if_failed(target, report.run_id, answer["exit"], tail, stop_asked=bool(run["stop"]))
-    step = last_step(answer["status"], tail)
-    reached = answer["met"] or (condition.step is not None and step is not None and step >= condition.step)
-    if condition.step is not None and not reached:
-        raise _ended_before(target, report.run_id, condition.step, step)
-    return replace(
-        report,
-        waited=condition.kind,
-        reached=reached,
-        status=answer["status"],
-        ended=answer["exit"],
-        result=run["result"],
-        cache=parse_cache_use(run.get("cache")),
-    )
-
-
-def last_step(status: Mapping[str, Any] | None, log_tail: str) -> int | None:
-    """As status.json says, else as the training printed it."""
-    printed = read_tail(log_tail.encode("utf-8", "surrogateescape"), begins_whole=False)
-    said = merge(parse_status(status), printed)
-    return said.step if said else None
-
-
-def _ended_before(target: Target, run_id: str, wanted: int, step: int | None) -> DeadlineError:
-    return DeadlineError(
-        f"run {run_id} on {target.name} ended well before step {wanted}",
-        evidence="it never said at which step it is" if step is None else f"its last step was {step}",
-        way_out=f"orch runs show {run_id}\norch launch --wait end   when its end is what matters",
-    )
-
-
-def raise_if_failed(
-    target: Target, run_id: str, exit_record: Mapping[str, Any], log_tail: str, *, stop_asked: bool = False
-) -> None:
-    """Raises RunFailedError with the whole traceback."""
-    ended = parse_exit(exit_record)
-    if ended is not None and ended.succeeded:
-        return
-    traceback = find_traceback(log_tail)
-    verb = "was stopped" if stop_asked else "failed"
-    raise RunFailedError(
-        f"run {run_id} on {target.name} {verb}: {how_it_ended(ended) if ended else 'its record cannot be read'}",
-        evidence=traceback.text if traceback else last_lines(log_tail),
-        way_out=f"orch logs {run_id}",
     )

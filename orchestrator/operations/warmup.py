@@ -15,7 +15,8 @@ from orchestrator.ledger.cache_use import hits_of, misses_of
 from orchestrator.ledger.runspec import cache_folders
 from orchestrator.operations.cache import COUNT_LIMIT_S, plan_key, show_cache
 from orchestrator.operations.identity import ask_identity
-from orchestrator.operations.launch import LaunchRequest, WaitCondition, launch
+from orchestrator.operations.launch import LaunchRequest, launch
+from orchestrator.operations.launch_wait import WaitCondition
 from orchestrator.operations.session import agent_session, require_payload
 from orchestrator.probes.training import parse_status
 from orchestrator.reports.launch import LaunchReport

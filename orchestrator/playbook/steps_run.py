@@ -16,8 +16,9 @@ from orchestrator.ledger.runspec import new_run_id
 from orchestrator.operations.doctor import doctor
 from orchestrator.operations.follow_run import Look, follow_run, look_up_run
 from orchestrator.operations.last_good_rate import last_good_rate
-from orchestrator.operations.launch import LaunchRequest, raise_if_failed
+from orchestrator.operations.launch import LaunchRequest
 from orchestrator.operations.launch import launch as start_run
+from orchestrator.operations.launch_wait import raise_if_failed
 from orchestrator.operations.warmup import proven_by, warm_up
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done

@@ -137,6 +137,16 @@ def test_waiting_has_an_end(place: Place) -> None:
     assert "it goes on" in said(done)
 
 
+def test_a_step_that_is_only_printed_is_waited_for(place: Place) -> None:
+    place.write(command=["python3", "foreign.py", "100000", "0.02"])
+    place.ok("deploy")
+    for wanted in ("first-step", "step:30"):
+        assert ": running, step " in place.ok("launch", "--wait", wanted, timeout_s=20)
+        place.ok("stop")
+    done = place.orch("launch", "--wait", "step:90000", "--timeout", "3")
+    assert done.returncode == 12 and "it goes on, at step " in said(done)
+
+
 def test_follow_ends_with_the_run(place: Place) -> None:
     place.write(command=["python3", "foreign.py", "40", "0.05"])
     place.ok("deploy")

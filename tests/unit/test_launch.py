@@ -11,7 +11,7 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Caches
 from orchestrator.ledger.runspec import build_run_spec, cache_folders, new_run_id, parse_settings
 from orchestrator.operations.checkpoints import Checkpoint, choose_checkpoint, kept_settings
-from orchestrator.operations.launch import WaitCondition, last_step, parse_condition
+from orchestrator.operations.launch_wait import WaitCondition, last_step, parse_condition
 from orchestrator.probes.preflight import Preflight, find_problems, notes, parse_preflight
 from orchestrator.reports.launch import LaunchReport, render_progress, render_waited
 from tests.unit.facts import PAYLOAD, TARGET, payload
