@@ -29,6 +29,7 @@ HISTORY_LINES = "-"
 """All that the pane remembers."""
 NOT_TRAININGS = (
     *("sh", "bash", "dash", "zsh", "fish", "tmux", "tee", "cat", "less", "tail", "head", "grep", "sleep", "watch"),
+    *("uv", "timeout", "flock", "strace"),  # they start what follows, and wait for it
     *("screen", "ssh", "su", "sudo", "script", "vim", "vi", "nano", "top", "htop", "nvtop", "nvidia-smi", "time"),
 )
 
