@@ -45,7 +45,7 @@ def test_what_only_started_the_training_is_none(shell):
     pane = shell('timeout 60 "$1" -c "$2" <&0 | cat', sys.executable, WORK)
     assert pane.stdout.readline() == b"up\n"
     _, stat, others = adopt.find_training([Pane("%0", pane.pid, False)], "x")
-    assert adopt.process.command_line(stat.pid)[-1] == WORK and not others
+    assert adopt.process.command_line(stat.pid) == [sys.executable, "-c", WORK] and not others
 
 
 def test_of_two_trainings_none_is_taken_until_it_is_said_which(shell):
