@@ -29,13 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     _open_closed_streams()
-    arguments = build_parser().parse_args(argv)
-    arguments.inventory = _path(getattr(arguments, "inventory", None))
-    arguments.verbose = getattr(arguments, "verbose", False)
-    output = Output(verbose=arguments.verbose)
+    _let_through_all_letters()
+    output = Output(verbose=False)
     try:
         from importlib import import_module
 
+        arguments = build_parser().parse_args(argv)
+        arguments.inventory = _path(getattr(arguments, "inventory", None))
+        arguments.verbose = output.verbose = getattr(arguments, "verbose", False)
         module = import_module(f"orchestrator.cli.{arguments.command}_command")
         code = module.run(arguments, output)
         sys.stdout.flush()
@@ -62,6 +63,15 @@ def _open_closed_streams() -> None:
             opened = os.open(os.devnull, os.O_RDWR)
             os.dup2(opened, number)  # inheritable, as the standard streams are
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _let_through_all_letters() -> None:
+    """A terminal or locale that is not UTF-8 (ISO-8859-1) gets a question mark for what it cannot show."""
+    from io import TextIOWrapper
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")
 
 
 def _path(text: str | None) -> object:

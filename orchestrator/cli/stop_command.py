@@ -17,7 +17,7 @@ from orchestrator.reports.stop import StopReport, render_stop
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     targets = select_targets(load_inventory(arguments.inventory), arguments.targets)
-    output.still_running = "The run was asked to stop and may still be saving: `orch status` tells."
+    output.still_running = "The run may have been asked to stop, and then ends: `orch status` tells."
 
     async def work(target: Target) -> StopReport:
         def on_event(event: Mapping[str, Any]) -> None:

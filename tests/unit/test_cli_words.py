@@ -35,6 +35,15 @@ def test_a_number_that_means_nothing_is_refused(words: list[str], capsys: pytest
     assert "invalid" in capsys.readouterr().err
 
 
+def test_ctrl_c_while_the_words_are_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("orchestrator.cli.main.build_parser", interrupted)
+    assert main(["hosts"]) == 130
+    assert "orch: interrupted. Nothing of this command runs on." in capsys.readouterr().err
+
+
 def test_numbers_that_mean_something() -> None:
     assert build_parser().parse_args(["stop", "--timeout", "1.5"]).timeout == 1.5
     assert build_parser().parse_args(["logs", "-n", "0"]).lines == 0

@@ -55,6 +55,18 @@ def test_a_closed_stream_ends_no_work(tmp_path: Path, closed: str) -> None:
     assert "here" in done.stdout and "next:" not in done.stdout, "no note goes to stdout in place of stderr"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_stdout_that_is_not_utf_8_gets_question_marks(
+    tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    folder = tmp_path / "\u017c\u2581"
+    folder.mkdir()
+    done = orch(folder, "hosts")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{tmp_path}/??/inventory.yaml\n")
+
+
 def test_a_closed_stdout_ends_no_work(tmp_path: Path) -> None:
     done = orch(tmp_path, "hosts >&-")
     assert done.returncode == 0
