@@ -102,6 +102,21 @@ def test_a_verb_imports_only_what_it_needs(verb: str, inventory: Path) -> None:
     assert sorted(heavy | (NOT_FOR[verb] & said.modules)) == []
 
 
+@pytest.mark.parametrize(
+    ("verb", "later"),
+    [
+        ("runs", {"orchestrator.operations.ledger", "orchestrator.ledger.runs", "sqlite3"}),
+        ("status", {"orchestrator.reports.status_facts", "orchestrator.ledger.records"}),
+        ("diff", {"orchestrator.operations.comparison", "orchestrator.ledger.runs", "orchestrator.reports.diff"}),
+    ],
+)
+def test_what_reads_the_answers_is_imported_while_the_connection_is_made(verb: str, later: set[str]) -> None:
+    argv = [sys.executable, "-c", f"import sys, orchestrator.cli.{verb}_command; print(*sys.modules)"]
+    loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.split())
+    assert all(importlib.util.find_spec(name) for name in later)
+    assert sorted(later & loaded) == []
+
+
 def test_the_end_of_a_command_looks_for_no_garbage(inventory: Path) -> None:
     assert orch("hosts", inventory).frozen > 10_000
 

@@ -29,7 +29,7 @@ from orchestrator.agent.far.manifest import tree_hash
 from orchestrator.agent.far.release_store import write_record
 from orchestrator.agent.far.scan import scan
 from orchestrator.container.config import config_file, parse_config
-from orchestrator.operations import diff
+from orchestrator.operations import comparison
 
 
 def sha256(data: bytes) -> str:
@@ -338,7 +338,7 @@ def test_so_many_contents_are_told_at_once_that_a_frame_holds_them(tmp_path: Pat
     paths = [str(tmp_path / str(number)) for number in range(len(texts))]
     asked = {"base": str(tmp_path), "wanted": [sha256(text) for text in texts], "paths": paths}
     told, body = kept_files.file_contents(asked, b"", Channel(1, lambda header, body: None))
-    assert len(told["found"]) == kept_files.MAX_WANTED == diff.MAX_WANTED
+    assert len(told["found"]) == kept_files.MAX_WANTED == comparison.MAX_WANTED
     assert encode_frame(told, body)
 
 
