@@ -8,18 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
-from orchestrator.probes.training import RunPhase
 
 if TYPE_CHECKING:  # whoever asks for runs connects first, and reads all that this takes meanwhile
     from orchestrator.ledger.runs import RunSummary
 
 OUTCOMES = ("running", "well", "stopped", "failed", "unknown")
 SORTS = ("started", "rate", "took", "step", "acceptance")
-_AGE = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhdw])")
+_AGE = r"(?P<count>\d{1,6})(?P<unit>[mhdw])"
 _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -38,6 +36,8 @@ class RunQuery:
 
 def outcome_of(run: RunSummary) -> str:
     """One of OUTCOMES."""
+    from orchestrator.probes.training import RunPhase
+
     if run.phase in (RunPhase.RUNNING, RunPhase.STARTING):
         return "running"
     if run.phase is RunPhase.ENDED_UNKNOWN:
@@ -90,9 +90,11 @@ _VALUES: dict[str, Callable[[RunSummary], float | None]] = {
 
 def parse_since(text: str, now_s: float) -> float:
     """`7d`, `36h`, `90m`, `2w`, `2026-11-20`, `2026-11-20T14:00`: Unix time; dates are UTC. Raises UsageError."""
-    age = _AGE.fullmatch(text)
+    age = re.fullmatch(_AGE, text)
     if age is not None:
         return now_s - int(age["count"]) * _UNITS_S[age["unit"]]
+    from datetime import UTC, datetime
+
     try:
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -105,7 +105,10 @@ def test_a_verb_imports_only_what_it_needs(verb: str, inventory: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "later"),
     [
-        ("runs", {"orchestrator.operations.ledger", "orchestrator.ledger.runs", "sqlite3"}),
+        (
+            "runs",
+            {"orchestrator.operations.ledger", "orchestrator.ledger.runs", "orchestrator.probes.training", "sqlite3"},
+        ),
         ("status", {"orchestrator.reports.status_facts", "orchestrator.ledger.records"}),
         ("diff", {"orchestrator.operations.comparison", "orchestrator.ledger.runs", "orchestrator.reports.diff"}),
     ],
