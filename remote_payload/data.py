@@ -14,7 +14,7 @@ import contract
 import torch
 from chat import chat_format
 from config import Config
-from dataset import account_record, write_part
+from dataset import Recipe, account_record, write_part
 from identity import identify, other_than_grown
 from progress import Progress
 from samples import DataError, data_files
@@ -74,15 +74,13 @@ def read_data(
         if read % TELL_EVERY == 0:
             progress.detail(f"data: {read} samples read")
 
+    answer = answerer(config, make_target(), vocabulary, progress, stop) if config.data.regenerate else None
     account = write_part(
         path,
         folder,
         len(known["parts"]),
         done=known["parts"][-1]["lines"] if known["parts"] else {},
-        config=config,
-        vocabulary=vocabulary,
-        form=form,
-        answer=answerer(config, make_target(), vocabulary, progress, stop) if config.data.regenerate else None,
+        recipe=Recipe(config, vocabulary, form, answer),
         tell=progress.say,
         on_sample=on_sample,
     )

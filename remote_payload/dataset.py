@@ -27,6 +27,17 @@ Answer = Callable[[List[List[int]]], List[List[int]]]
 """Questions -> the target's answers, [] where it has none."""
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How a sample becomes a row."""
+
+    config: Config
+    vocabulary: Vocabulary
+    form: ChatFormat
+    answer: Optional[Answer] = None
+    """The target writes the answers anew."""
+
+
 @dataclass
 class Account:
     read: int = 0
@@ -66,19 +77,16 @@ def write_part(
     part: int,
     *,
     done: Mapping[str, int],
-    config: Config,
-    vocabulary: Vocabulary,
-    form: ChatFormat,
-    answer: Optional[Answer],
+    recipe: Recipe,
     tell: Callable[[str], None],
     on_sample: Callable[[], None],
 ) -> Account:
-    """answer: the target writes the answers anew. tell: a line for each bad sample. Raises DataError."""
+    """done: file -> lines that earlier parts were made of. tell: a line for each bad sample. Raises DataError."""
     account = Account(lines=dict(done))
     writers = RowWriter(rows_folder(folder, part)), RowWriter(held_out_folder(folder, part))
-    made = _made(path, account, config, vocabulary, form, answer, tell, on_sample)
+    made = _made(path, account, recipe, tell, on_sample)
     for number, (ids, learned) in enumerate(made, 1):
-        held_out = number % config.data.held_out_every == 0
+        held_out = number % recipe.config.data.held_out_every == 0
         writers[held_out].add(ids, learned)
         account.made += 1
         account.held_out += held_out
@@ -90,21 +98,15 @@ def write_part(
 
 
 def _made(
-    path: Path,
-    account: Account,
-    config: Config,
-    vocabulary: Vocabulary,
-    form: ChatFormat,
-    answer: Optional[Answer],
-    tell: Callable[[str], None],
-    on_sample: Callable[[], None],
+    path: Path, account: Account, recipe: Recipe, tell: Callable[[str], None], on_sample: Callable[[], None]
 ) -> Iterator[Row]:
+    settings = recipe.config.data
     questions: List[List[int]] = []
 
     def answered() -> Iterator[Row]:
-        assert answer is not None
-        for ids, written in zip(questions, answer(questions), strict=True):
-            if len(written) < config.data.min_response_tokens:
+        assert recipe.answer is not None
+        for ids, written in zip(questions, recipe.answer(questions), strict=True):
+            if len(written) < settings.min_response_tokens:
                 account.failed["the target answered too little"] += 1
             else:
                 yield ids + written, [False] * len(ids) + [True] * len(written)
@@ -113,7 +115,7 @@ def _made(
     for file, number, sample in read_samples(path, account.lines):
         on_sample()
         if isinstance(sample, BadSample):
-            if config.data.strict:
+            if settings.strict:
                 raise DataError(f"{sample.place}: {sample.reason}")
             if len(account.first_bad) < PLACES_KEPT:
                 account.first_bad.append(f"{sample.place}: {sample.reason}")
@@ -123,10 +125,10 @@ def _made(
         account.lines[file] = number
         account.read += 1
         try:
-            if answer is None:
-                yield to_row(sample, config, vocabulary, form)
+            if recipe.answer is None:
+                yield to_row(sample, recipe)
             else:
-                questions.append(to_question(sample, config, vocabulary, form))
+                questions.append(to_question(sample, recipe))
         except Unusable as why:
             account.skipped[str(why)] += 1
         if len(questions) >= WRITE_AT_ONCE:
@@ -135,25 +137,26 @@ def _made(
         yield from answered()
 
 
-def to_row(sample: Sample, config: Config, vocabulary: Vocabulary, form: ChatFormat) -> Row:
+def to_row(sample: Sample, recipe: Recipe) -> Row:
     """Raises Unusable, or DataError when there is no chat template."""
-    ids, learned = _encode(sample, vocabulary, form)
-    ids, learned = ids[: config.data.max_tokens], learned[: config.data.max_tokens]
+    settings = recipe.config.data
+    ids, learned = _encode(sample, recipe)
+    ids, learned = ids[: settings.max_tokens], learned[: settings.max_tokens]
     if not any(one and other for one, other in itertools.pairwise(learned)):
         raise Unusable("with nothing to learn within data.max_tokens")
-    if sum(learned) < config.data.min_response_tokens:
+    if sum(learned) < settings.min_response_tokens:
         raise Unusable("too short")
     return ids, learned
 
 
-def to_question(sample: Sample, config: Config, vocabulary: Vocabulary, form: ChatFormat) -> List[int]:
+def to_question(sample: Sample, recipe: Recipe) -> List[int]:
     """What the target is to answer. Raises Unusable, or DataError when there is no chat template."""
     if isinstance(sample, Conversation):
-        ids = question_ids(vocabulary, form, sample.messages)
+        ids = question_ids(recipe.vocabulary, recipe.form, sample.messages)
     else:
-        whole, learned = _encode(sample, vocabulary, form)
-        ids = whole[: question_length(learned, config)]
-    if len(ids) + config.data.min_response_tokens > config.data.max_tokens:
+        whole, learned = _encode(sample, recipe)
+        ids = whole[: question_length(learned, recipe.config)]
+    if len(ids) + recipe.config.data.min_response_tokens > recipe.config.data.max_tokens:
         raise Unusable("with a question that fills data.max_tokens")
     return ids
 
@@ -163,11 +166,12 @@ def question_length(learned: List[bool], config: Config) -> int:
     return learned.index(True) or min(config.text.prompt_tokens, len(learned) // 2)
 
 
-def _encode(sample: Sample, vocabulary: Vocabulary, form: ChatFormat) -> Row:
+def _encode(sample: Sample, recipe: Recipe) -> Row:
+    vocabulary = recipe.vocabulary
     if isinstance(sample, BadSample):
         raise Unusable("bad")
     if isinstance(sample, Conversation):
-        ids, learned = encode_conversation(vocabulary, form, sample.messages)
+        ids, learned = encode_conversation(vocabulary, recipe.form, sample.messages)
     elif isinstance(sample, Text):
         ids = [*vocabulary.encode(sample.text), vocabulary.end_id]
         learned = [True] * len(ids)

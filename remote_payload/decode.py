@@ -17,7 +17,7 @@ from typing import Any, Dict, Optional, Sequence
 import contract
 from chat import chat_format
 from config import Config, ConfigError, resolve
-from dataset import to_question
+from dataset import Recipe, to_question
 from devices import DeviceError, place
 from export import load_exported
 from prepare import Prompts
@@ -96,7 +96,7 @@ def measure(config: Config, target_folder: Path, drafter_folder: Path, prompts_f
 
 def read_prompts(config: Config, path: Path, vocabulary: Vocabulary) -> Prompts:
     """Raises DataError: at the first sample that cannot be asked, or when there is none."""
-    form = chat_format(vocabulary, config.data.chat_template, config.data.thinking)
+    recipe = Recipe(config, vocabulary, chat_format(vocabulary, config.data.chat_template, config.data.thinking))
     prompts: Prompts = []
     for file, number, sample in read_samples(path, {}):
         if len(prompts) == config.evaluate.prompts:
@@ -104,7 +104,7 @@ def read_prompts(config: Config, path: Path, vocabulary: Vocabulary) -> Prompts:
         if isinstance(sample, BadSample):
             raise DataError(f"{sample.place}: {sample.reason}")
         try:
-            prompts.append((file, to_question(sample, config, vocabulary, form)))
+            prompts.append((file, to_question(sample, recipe)))
         except Unusable as why:
             raise DataError(f"{file}:{number}: a sample {why}") from None
     if not prompts:

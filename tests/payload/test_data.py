@@ -219,17 +219,17 @@ def test_the_target_writes_the_answers_and_what_it_cannot_answer_is_counted(tmp_
 
 def test_a_target_that_says_nothing_fails_every_sample(tmp_path, vocabulary):
     lines = [{"input_ids": [3, 4, 5, 9, 9], "loss_mask": [0, 0, 0, 1, 1]}]
-    config = tiny_config()
     (tmp_path / "data.jsonl").write_text(json.dumps(lines[0]) + "\n")
+
+    def silent(questions):
+        return [[] for _ in questions]
+
     account = dataset.write_part(
         tmp_path / "data.jsonl",
         tmp_path,
         0,
         done={},
-        config=config,
-        vocabulary=vocabulary,
-        form=ChatFormat(None, False),
-        answer=lambda questions: [[] for _ in questions],
+        recipe=dataset.Recipe(tiny_config(), vocabulary, ChatFormat(None, False), silent),
         tell=print,
         on_sample=lambda: None,
     )
