@@ -96,17 +96,21 @@ def save_checkpoint(
             f"the checkpoint of step {step} could not be written ({free_mib} MiB free): {type(error).__name__}: "
             f"{(str(error).splitlines() or [''])[0][:200]}; last good checkpoint: {kept or 'none'}"
         ) from error
+    _keep_newest_and_best(parent, keep)
+    return final
+
+
+def _keep_newest_and_best(parent: Path, keep: int) -> None:
     best = best_step(parent)
     if best is not None:
         facts = json.loads((parent / f"step-{best}" / FACTS).read_text(encoding="utf-8"))
         try:
             contract.write_json(parent / BEST, facts)
         except OSError:  # no room: then it names another, which must not be removed
-            return final
+            return
     for old in complete_steps(parent)[:-keep]:
         if old != best:
             shutil.rmtree(parent / f"step-{old}")
-    return final
 
 
 def _write(
