@@ -12,21 +12,19 @@ import contract
 from config import Config
 from drafter import Drafter
 from prepare import Prepared, Prompts, heldout_prompts
-from progress import Progress
 from speculate import Acceptance, Decoded, decode_greedily, decode_speculatively, measure_acceptance
-from stopping import StopRequest
+from start import Run
 
 OnCycle = Callable[[], None]
 
 
-def evaluate(
-    config: Config, prepared: Prepared, drafter: Drafter, untrained: Drafter, progress: Progress, stop: StopRequest
-) -> Dict[str, Any]:
+def evaluate(run: Run, prepared: Prepared, drafter: Drafter, untrained: Drafter) -> Dict[str, Any]:
     """The result record; its lines are logged. Raises StopAsked."""
+    config, progress = run.config, run.progress
 
     def on_cycle() -> None:
         # Between two tokens, not two prompts: one may take minutes, and whoever asks to stop waits for less.
-        stop.leave_if_asked()
+        run.stop.leave_if_asked()
         progress.goes_on()
 
     drafter.eval()

@@ -23,10 +23,8 @@ from dataset import question_length
 from identity import identity_of_model
 from order import Chapters, grow
 from packing import Packs, pack_rows
-from progress import Progress
 from rows import Rows, RowWriter, open_rows, part_folders
 from start import Run
-from stopping import StopRequest
 from target import Target, continue_greedily, load_model, new_model, train_target
 from text import all_templates, make_documents, templates
 from tokens import Vocabulary, load_vocabulary, train_vocabulary
@@ -162,40 +160,40 @@ def _link(source: str, copy: str) -> None:
 
 def _make(run: Run, folder: Path, device: torch.device) -> None:
     """Target, tokenizer and rows, or what is missing of them in `folder`."""
-    config, spec, progress, stop = run.config, run.spec, run.progress, run.stop
+    config, spec = run.config, run.spec
     if spec.model is not None:
         weights = Path(spec.model)
     else:
         weights = folder
         if not (folder / "config.json").is_file():
-            _make_target(config, folder, device, progress, stop)
+            _make_target(run, folder, device)
     vocabulary = open_vocabulary(weights)
 
     def target() -> Target:
         return open_target(weights, config, device)
 
     if spec.data is not None:
-        read_data(config, Path(spec.data), folder, vocabulary, target, progress, stop)
+        read_data(config, Path(spec.data), folder, vocabulary, target, run.progress, run.stop)
     else:
-        _make_rows(config, folder, vocabulary, target(), progress, stop)
+        _make_rows(run, folder, vocabulary, target())
 
 
-def _make_target(config: Config, folder: Path, device: torch.device, progress: Progress, stop: StopRequest) -> None:
+def _make_target(run: Run, folder: Path, device: torch.device) -> None:
+    config = run.config
     documents = [text for _, text in make_documents(all_templates(), TARGET_DOCUMENTS, f"target {config.seed}")]
     vocabulary = train_vocabulary(documents, config.text.vocabulary)
     model = new_model(config.target, vocabulary.size, config.seed).to(device)
-    _train(config, model, encode_rows(vocabulary, documents, config.text.tokens), progress, stop)
+    _train(run, model, encode_rows(vocabulary, documents, config.text.tokens))
     vocabulary.save(folder)
     model.save_pretrained(str(folder))
 
 
-def _make_rows(
-    config: Config, folder: Path, vocabulary: Vocabulary, target: Target, progress: Progress, stop: StopRequest
-) -> None:
+def _make_rows(run: Run, folder: Path, vocabulary: Vocabulary, target: Target) -> None:
+    config = run.config
     learned = [text for _, text in make_documents(templates("train"), config.text.documents, f"drafter {config.seed}")]
     tokens, length = encode_rows(vocabulary, learned, config.text.tokens)
     if config.text.regenerate:
-        tokens, length = _regenerate(config, target, tokens, vocabulary, progress, stop)
+        tokens, length = _regenerate(run, target, tokens, vocabulary)
     writer = RowWriter(folder / ROWS)
     given = config.text.prompt_tokens
     for row, count in zip(tokens.tolist(), length.tolist(), strict=True):
@@ -206,11 +204,11 @@ def _make_rows(
         raise ConfigError("no training sequence has a response of two tokens; raise target.steps or text.tokens")
 
 
-def _train(
-    config: Config, model: torch.nn.Module, rows: Tuple[Tensor, Tensor], progress: Progress, stop: StopRequest
-) -> None:
+def _train(run: Run, model: torch.nn.Module, rows: Tuple[Tensor, Tensor]) -> None:
+    config, progress = run.config, run.progress
+
     def on_step(step: int, loss: float) -> None:
-        stop.leave_if_asked()
+        run.stop.leave_if_asked()
         progress.detail(f"target step {step} of {config.target.steps}")
         if step % 50 == 0 or step == config.target.steps:
             progress.say(f"target: step {step} of {config.target.steps}, loss {loss:.3f}")
@@ -219,15 +217,14 @@ def _train(
     train_target(model, *rows, config.target, config.seed, on_step)
 
 
-def _regenerate(
-    config: Config, target: Target, tokens: Tensor, vocabulary: Vocabulary, progress: Progress, stop: StopRequest
-) -> Tuple[Tensor, Tensor]:
+def _regenerate(run: Run, target: Target, tokens: Tensor, vocabulary: Vocabulary) -> Tuple[Tensor, Tensor]:
+    config, progress = run.config, run.progress
     prompts = tokens[:, : config.text.prompt_tokens].to(target.embed.weight.device)
     done: List[Tuple[Tensor, Tensor]] = []
     for start in range(0, len(prompts), REGENERATION_BATCH):
         progress.detail(f"target writes responses: {start} of {len(prompts)}")
         part = prompts[start : start + REGENERATION_BATCH]
-        done.append(continue_greedily(target, part, config.text.tokens, vocabulary.end_ids, stop.leave_if_asked))
+        done.append(continue_greedily(target, part, config.text.tokens, vocabulary.end_ids, run.stop.leave_if_asked))
     progress.say(f"target wrote {len(prompts)} responses")
     return torch.cat([part for part, _ in done]).cpu(), torch.cat([length for _, length in done]).cpu()
 

@@ -130,7 +130,7 @@ def evaluate_and_export(task: Task) -> Dict[str, Any]:
     # As it is served: in the target's own precision.
     precision = prepared.target.embed.weight.dtype
     drafter, untrained = (one.to(device, precision) for one in (task.drafter, untrained))
-    result = evaluate(run.config, prepared, drafter, untrained, run.progress, run.stop)
+    result = evaluate(run, prepared, drafter, untrained)
     export(run.folder / contract.EXPORT, drafter, prepared, run.config, result)
     run.progress.say(f"exported: {run.folder / contract.EXPORT}")
     return result
