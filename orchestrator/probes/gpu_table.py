@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.probes.finding import Finding, finding_at
+from orchestrator.probes.gpu_apps import AppRow
 from orchestrator.probes.gpu_csv import FAULTY, GpuRow, listed_gpu
 from orchestrator.probes.gpu_processes import DRIVER_OWN_MIB
 from orchestrator.probes.gpu_trouble import RESET
 from orchestrator.probes.gpu_values import Form, NotAValue, fault_in, value_of
+from orchestrator.probes.gpu_xml import MigDevice
 from orchestrator.probes.spans import Piece, Span, Value
 
 MAX_LINE = 1024
@@ -26,6 +28,17 @@ _VALUES = re.compile(
     r"(?P<used>[0-9]{1,7} ?Mi?B|N/A|ERR!) */ *(?P<total>[0-9]{1,7} ?Mi?B|N/A|ERR!)"
     r"(?: *\| *(?P<busy>[0-9]{1,3} ?%|N/A|ERR!))?"
 )
+_MIG_MODE = re.compile(r"\|\s{8,}\|\s{8,}\|\s+(?P<mig>Enabled|Disabled)\*?\s*\|")
+"""The third line of a GPU."""
+_MIG_DEVICE = re.compile(
+    r"\|\s+(?P<gpu>[0-9]{1,3})\s+(?P<gpu_instance>[0-9]{1,3})\s+(?P<compute_instance>[0-9]{1,3})\s+(?P<index>[0-9]{1,3})"
+    r"\s+\|\s+(?P<memory_used_mib>[0-9]{1,7}) ?MiB */ *(?P<memory_total_mib>[0-9]{1,7}) ?MiB\s*"
+    r"\|\s+(?P<multiprocessors>[0-9]{1,4})\s"
+)
+_PROCESS = re.compile(
+    r"\|\s+(?P<gpu>[0-9]{1,3})\s+(?:(?:[0-9]{1,3}|N/A)\s+(?:[0-9]{1,3}|N/A)\s+)?(?P<pid>[0-9]{1,10})\s+"
+    r"(?P<type>C\+G|M\+C|[CGM])\s+(?P<name>\S.{0,200}?)\s+(?P<used>[0-9]{1,7} ?MiB|N/A)\s*\|"
+)
 _NOBODY = re.compile(r"No running processes found")
 _GROUPS: dict[str, tuple[str, Form]] = {
     "fan": ("fan_percent", "percent"),
@@ -39,11 +52,28 @@ _GROUPS: dict[str, tuple[str, Form]] = {
 }
 
 
-def read_table(lines: Sequence[Piece]) -> tuple[tuple[GpuRow, ...], tuple[Finding, ...]]:
+@dataclass(frozen=True)
+class TableMigDevice(MigDevice):
+    gpu: int | None = None
+    """The GPU's index."""
+
+
+@dataclass(frozen=True)
+class Table:
+    gpus: tuple[GpuRow, ...]
+    mig_devices: tuple[TableMigDevice, ...]
+    processes: tuple[AppRow, ...]
+    """Their names as the table shortens them (`...x86_64/foo`)."""
+    findings: tuple[Finding, ...]
+
+
+def read_table(lines: Sequence[Piece]) -> Table:
     gpus: list[GpuRow] = []
     findings: list[Finding] = []
     named: tuple[dict[str, Any], dict[str, Span]] | None = None
     nobody: Piece | None = None
+    slices: list[TableMigDevice] = []
+    processes: list[AppRow] = []
     for line in lines:
         text = line.text[:MAX_LINE]
         if row := _NAMED.search(text):
@@ -59,9 +89,31 @@ def read_table(lines: Sequence[Piece]) -> tuple[tuple[GpuRow, ...], tuple[Findin
             named = None
             gpus.append(gpu)
             findings += [fault] if fault else []
+        elif gpus and (row := _MIG_MODE.search(text)):
+            spans = {**gpus[-1].spans, "mig": line.place(row, "mig")}
+            gpus[-1] = replace(gpus[-1], mig=row["mig"] == "Enabled", spans=spans)
+        elif row := _MIG_DEVICE.search(text):
+            numbers = {name: int(number) for name, number in row.groupdict().items()}
+            slices.append(TableMigDevice(**numbers, spans={name: line.place(row, name) for name in numbers}))
+        elif row := _PROCESS.search(text):
+            processes.append(_process(line, row))
         elif _NOBODY.search(text):
             nobody = line
-    return tuple(gpus), (*findings, *_held(gpus, nobody))
+    return Table(tuple(gpus), tuple(slices), tuple(processes), (*findings, *_held(gpus, nobody)))
+
+
+def _process(line: Piece, row: re.Match[str]) -> AppRow:
+    used = value_of("mib", row["used"])
+    return AppRow(
+        pid=int(row["pid"]),
+        name=row["name"],
+        used_mib=used if isinstance(used, int) else None,
+        other={
+            "gpu": Value(int(row["gpu"]), line.place(row, "gpu")),
+            "type": Value(row["type"], line.place(row, "type")),
+        },
+        spans={"pid": line.place(row, "pid"), "name": line.place(row, "name"), "used_mib": line.place(row, "used")},
+    )
 
 
 def _gpu(

@@ -110,6 +110,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
         r"failed because you do not have suf\w{2,8}ent permissions|"
         r"(?P<device>/dev/nvidia[\w-]{0,20})'?: (?:Operation not permitted|Permission denied)",
     ),
+    ("nvml_failed", r"UserWarning: Can't initialize NVML"),  # of torch, which goes on without
     ("devices_taken_away", r"Failed to initialize NVML: Unknown Error|NVMLError_Unknown"),
     ("blocked_by_system", r"GPU access blocked by the operating system"),
     (

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.probes.finding import Finding
+from orchestrator.probes.gpu_apps import AppRow
 from orchestrator.probes.gpu_csv import GpuRow
-from orchestrator.probes.gpu_table import read_table
+from orchestrator.probes.gpu_table import TableMigDevice, read_table
 from orchestrator.probes.gpu_trouble import troubles_in
 from orchestrator.probes.spans import Located, said_lines
 from orchestrator.probes.xid import Xid, XidIncident, incidents, xid_in
@@ -22,7 +23,9 @@ class GpuWords(Located):
     """The Xid lines, put together by GPU."""
     xids: tuple[Xid, ...]
     gpus: tuple[GpuRow, ...]
-    """Of a table."""
+    """Of a table, as what follows."""
+    mig_devices: tuple[TableMigDevice, ...] = ()
+    processes: tuple[AppRow, ...] = ()
 
 
 def read_gpu_words(text: str) -> GpuWords:
@@ -34,5 +37,6 @@ def read_gpu_words(text: str) -> GpuWords:
             others.append(line)
         else:
             xids.append(xid)
-    gpus, faults = read_table(others)
-    return GpuWords((*troubles_in(others), *faults), incidents(xids), tuple(xids), gpus)
+    table = read_table(others)
+    findings = (*troubles_in(others), *table.findings)
+    return GpuWords(findings, incidents(xids), tuple(xids), table.gpus, table.mig_devices, table.processes)

@@ -12,7 +12,7 @@ from orchestrator.probes.spans import OWN_WORDS, Located
 class ImportTrouble(Finding):
     """kind: library_missing, driver_library_missing, library_broken, library_refused, older_library_first,
     built_for_another_torch, undefined_symbol, system_too_old, module_missing, name_missing, shadowed, numpy_mismatch,
-    version_mismatch, another_python, wrapper, cut_off.
+    version_mismatch, another_python, protobuf_mismatch, extension_not_built, wrapper, cut_off.
 
     named: `library`, `package` (which provides it, or must be installed anew), `file` (that wanted it), `symbol`,
     `version`, `module`, `name`, `path`: those that the kind has."""

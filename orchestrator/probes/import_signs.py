@@ -171,6 +171,18 @@ def shadowed(said: dict[str, str], cuda: int | None) -> Judgement:
     return Judgement("shadowed", f"{where} is imported in place of the module of that name", f"rename {where}")
 
 
+def not_built(said: dict[str, str], cuda: int | None) -> Judgement:
+    meaning = f"the extension {said['module']} could not be compiled"
+    return Judgement(
+        "extension_not_built", meaning, "the compiler's own words are above: nvcc, its version, ninja, gcc"
+    )
+
+
+def protobuf_mismatch(said: dict[str, str], cuda: int | None) -> Judgement:
+    meaning = "a package was made for an older protobuf than the one that is installed"
+    return Judgement("protobuf_mismatch", meaning, "upgrade that package, or: pip install 'protobuf<4'", "protobuf")
+
+
 def numpy_mismatch(said: dict[str, str], cuda: int | None) -> Judgement:
     meaning = "a package was built for another numpy than the one that is installed"
     way_out = "install the numpy that it was built for (numpy<2 for one of the time before), or a newer build of it"
@@ -327,6 +339,8 @@ _SENTENCES: tuple[tuple[str, Callable[[dict[str, str], int | None], Judgement]],
         r"(?: from ['\"](?P<path>[^'\"]+)['\"])? has no attribute ['\"](?P<name>\w+)['\"]",
         name_missing,
     ),
+    (r"Error building extension ['\"](?P<module>[\w.-]{1,100})['\"]", not_built),
+    (r"TypeError: Descriptors cannot(?: not)? be created directly", protobuf_mismatch),
     (r"numpy\.core\.\w+ failed to import|Numpy is not available", numpy_mismatch),
     (
         r"compiled using NumPy 1\.x cannot be run|numpy\.core\.multiarray failed to import|_ARRAY_API not found"

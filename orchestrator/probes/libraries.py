@@ -335,5 +335,7 @@ def package_of_file(path: str) -> str | None:
     if parts[0] == "nvidia":
         known = provider(parts[-1])
         return known.package if known else None
+    if egg := re.match(r"([\w.-]+?)-\d[\w.+-]*\.egg$", parts[0]):
+        return egg[1].replace("_", "-").lower()
     top = re.sub(r"\.libs$", "", parts[0]).split(".")[0]
     return package_of_module(top)

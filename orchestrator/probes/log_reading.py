@@ -21,6 +21,7 @@ from orchestrator.probes.progress import Progress, RateTold, StepTold, progress_
 from orchestrator.probes.rows import MAX_ROW_CHARS, Origin, Row, Told, moved, outdented, peeled, rows_of, told_rows
 from orchestrator.probes.spans import OWN_WORDS, Located, Span, Value
 from orchestrator.probes.traceback_facts import Traceback
+from orchestrator.probes.traceback_words import WRAPPERS
 from orchestrator.probes.tracebacks import find_tracebacks
 
 WHOLE_CHARS = 256 * 1024
@@ -36,6 +37,8 @@ END_CHARS = 64 * 1024
 PANE_ROWS = 5000
 PIECE_BYTES = 1024 * 1024
 LAST_ROWS = 10
+SEARCHED_ROWS = 400
+"""Stacks of launchers are no longer."""
 _RAISED = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Exit))(?:: \S|$)")
 GENERAL = frozenset({"exception", "cuda_error", "nccl_error", "stack_dump"})
 """Kinds that a row may be taken for whose words were cut."""
@@ -155,8 +158,10 @@ def _of_rows(told: Sequence[Told], progress: Progress) -> LogReading:
     failures = _without_the_end(failures, progress.steps)
     failures = tuple(sorted([*failures, *_of_progress(progress, failures)], key=lambda each: each.span.start))
     root = root_of(failures)
-    if root is None and (last := _raised_last(told, tracebacks, progress.steps)) is not None:
-        failures, root = (*failures, last), last
+    if (root is None or root.kind == "worker_failed") and (
+        last := _raised_last(told, tracebacks, progress.steps)
+    ) is not None:
+        failures, root = tuple(sorted([*failures, last], key=lambda each: each.span.start)), last
     return LogReading(
         failures=failures,
         cause=None if root is None else failures.index(root),
@@ -173,15 +178,20 @@ def _raised_last(
 ) -> FailureFound | None:
     """The end of a traceback whose begin was not copied: an exception by its name. Nothing is tried again behind it,
     and no step follows."""
-    said = [each for each in told[-LAST_ROWS:] if each.text.strip()]
+    said: list[Told] = []
+    for each in reversed(told[-SEARCHED_ROWS:]):
+        if each.text.strip() and not any(_overlap(one.span, each.row.span()) for one in tracebacks):
+            said.insert(0, each)
+        if len(said) == LAST_ROWS:
+            break
     for number, each in reversed(list(enumerate(said))):
         found = _RAISED.match(each.text) if not each.origin.is_stamped else None
-        if found is None or each.text.startswith("KeyboardInterrupt"):
+        if found is None or each.text.startswith("KeyboardInterrupt") or WRAPPERS.match(found["type"]):
             continue
         span = each.row.span()
         if any(RETRIED.search(other.text[:MAX_ROW_CHARS]) for other in said[number : number + 4]):
             return None
-        if any(step.span.start > span.start for step in steps) or any(_overlap(one.span, span) for one in tracebacks):
+        if any(step.span.start > span.start for step in steps):
             return None
         values = {"exception_type": Value(found["type"], each.row.span(*found.span("type")))}
         ranks = () if each.origin.rank is None else (each.origin.rank,)

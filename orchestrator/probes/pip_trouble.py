@@ -79,8 +79,13 @@ _NOTICE = re.compile(
     r"\[notice\].*|DEPRECATION:.*|WARNING: (?:You are using pip|Running pip as|The director|The script|"
     r"Cache entry|Value for|Additional context|There was an error checking).*"
     r"|ERROR: pip's dependency resolver does not currently take into account.*|error: subprocess-exited-with-error"
-    r"|ERROR: ResolutionImpossible.*",
+    r"|ERROR: ResolutionImpossible.*|ERROR: Ignored the following .*| *(?:Expected sha\d{1,3}| {4}Got) +[\da-f]{4,128}",
     re.IGNORECASE,
+)
+_CONDA_UNSOLVED = re.compile(
+    r"\s*(?:(?:error +libmamba )?(?:The following packages? (?:are incompatible|could not be installed)"
+    r"|Could not solve for environment specs)"
+    r"|LibMambaUnsatisfiableError: .*|UnsatisfiableError: .*|Pins seem to be involved in the conflict.*)"
 )
 _NO_PIP = re.compile(r"(?P<python>\S*python[\d.]*): No module named pip")
 _FINE = re.compile(r"No broken requirements found\.?|All installed packages are compatible\.?")
@@ -217,6 +222,10 @@ def _not_fitting(row: Row, reading: PipReading) -> bool:
         return True
     if match := re.fullmatch(r"[│╰├─▶> ]*(?:cause: )?(Because .*)", row.text):
         _trouble(reading, row, "no_solution", match[1], None)
+        return True
+    if _CONDA_UNSOLVED.fullmatch(row.text):
+        if not any(other.kind == "no_solution" for other in reading.findings):
+            _trouble(reading, row, "no_solution", "no versions fit together: the rows below say which", None)
         return True
     if re.fullmatch(r"(?:[×x]|error:) No solution found when resolving dependencies.*", row.text):
         return True  # the row below says why

@@ -109,15 +109,19 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|SignalException: Process (?P<pid>\d{1,9}) got signal: (?P<signal2>\d{1,2})"
         r"|^(?:slurmstepd: error: )?\*\*\* (?:JOB"
         r"|STEP) [\w.+-]{1,40} ON \S{1,80} CANCELLED AT \S{1,40}(?P<reason> DUE TO [A-Z ]{1,40})?"
-        r"|received (?:signal )?SIG(?:TERM|INT|HUP)\b|^KeyboardInterrupt\s*$|^Terminated\s*$",
+        r"|received (?:signal )?SIG(?:TERM|INT|HUP)\b|^KeyboardInterrupt\s*$|^Detected KeyboardInterrupt"
+        r"|^Terminated\s*$",
     ),
     signature(
         "worker_failed",
         "failed (exitcode|exits with return code|exited on signal|with exit code|died with "
-        "<signals|processexitedexception|terminated with signal|terminated with exit code|finished with exit code",
+        "<signals|processexitedexception|terminated with signal|terminated with exit code|finished with exit code"
+        "|exited with code|returned non-zero exit status",
         r"failed \(exitcode: (?P<exitcode>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,6}) \(pid: (?P<pid>\d{1,9})\)"
         r"|--local_rank=(?P<local_rank3>\d{1,6})\b.{0,2000}exits with return code = (?P<exitcode3>-?\d{1,6})"
         r"|(?:terminated|exited|process finished) with exit code (?P<exitcode4>[1-9]\d{0,5})\b"
+        r"|\bexited with code (?P<exitcode5>[1-9]\d{0,5})\b"  # docker compose
+        r"|CalledProcessError: Command .{0,2000} returned non-zero exit status (?P<exitcode6>[1-9]\d{0,5})\b"
         r"|process rank (?P<rank>\d{1,6}) with PID (?P<pid4>\d{1,9}) on node (?P<host>\S{1,80}) exited on signal"
         r" (?P<signal4>\d{1,3}) \((?P<signal_name4>[A-Za-z ]{1,40})\)"
         r"|Command .{0,2000} died with <Signals\.(?P<signal_name>\w{1,20}): (?P<signal>\d{1,3})>"

@@ -81,11 +81,11 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "gpu_unavailable",
-        "nvidia driver|no cuda-capable|no cuda gpus|invalid device ordinal|driver version is "
+        "nvidia driver|no cuda-capable|busy or unavailable|no cuda gpus|invalid device ordinal|driver version is "
         "insufficient|system not yet initialized|unknown error|cuda_error_no_device|driver/library version "
         "mismatch",
         r"found no nvidia driver|no cuda-capable device is detected|no cuda gpus are available|invalid device ordinal"
-        r"|CUDA unknown error - this may be due"
+        r"|CUDA-capable device\(s\) is/are busy or unavailable|CUDA unknown error - this may be due"
         r"|driver version is insufficient|nvidia driver on your system is too old|system not yet initialized"
         r"|CUDA initialization: (?P<reason2>[^\n]{1,80})"
         r"|cudaGetDeviceCount\(\).{0,200}?(?P<reason>error \d{1,4}[^\n]{0,80})|Driver/library version mismatch",
@@ -104,10 +104,10 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "cuda_error",
         "cuda error:|cuda runtime error|cuda_error_|acceleratorerror",
-        r"(?:CUDA error: |AcceleratorError: )(?P<error>[^\n]{1,120})"
+        r"(?:AcceleratorError: (?:CUDA error: )?|CUDA error: )(?P<error>[^\n]{1,120})"
         r"|cuda runtime error \((?P<code>\d{1,4})\)[ :]{0,3}(?P<error2>[^\n]{0,120})",
         unless=r"out of memory|device-side assert|illegal memory access|misaligned|no kernel image|ecc error"
         r"|invalid device ordinal|no cuda-capable|(?:CUBLAS|CUDNN)_STATUS|\((?:2|59|77|700)\)|system not yet"
-        r"|hardware stack|driver version",
+        r"|hardware stack|driver version|busy or unavailable",
     ),
 )

@@ -43,7 +43,7 @@ RETRIED = re.compile(
 )
 _WEAK = re.compile(
     r"(?:.*\.)?(?:BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError"
-    r"|ConnectionAbortedError|Empty|QueueEmpty"
+    r"|ActorDiedError|RayActorError|WorkerCrashedError|ConnectionAbortedError|Empty|QueueEmpty"
     r"|DistNetworkError|DistStoreError|TimeoutError|CancelledError|BrokenProcessPool|BrokenBarrierError)$"
 )
 """Most often because another one ended."""
@@ -74,6 +74,7 @@ def find_failures(
     for each in sorted(noticed, key=lambda one: (not one.is_root, one.span.start)):
         groups.setdefault(each.kind, []).append(each)
     found = [_failure(kind, group, tracebacks, progress_after) for kind, group in groups.items()]
+    found = [each for each in found if not (each.kind == "rendezvous_failed" and each.survived)]  # tried again
     table = process_table(told) if "host_oom_kill" in groups else {}
     found = [_with_table(each, table) if each.kind == "host_oom_kill" else each for each in found]
     return tuple(sorted(_without_echoes(found), key=lambda each: each.span.start))

@@ -138,14 +138,15 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "shm_full",
-        "shared memory|/dev/shm|unable to write to file </torch|shm_open|unable to open shared memory|unable to mmap",
+        "shared memory|/dev/shm|unable to write to file </torch|shm_open|unable to open shared memory|unable to mmap"
+        "|posix_fallocate",
         r"unable to write to file </torch_"
         r"|insufficient shared memory \(shm\)|unable to (?:write to|open) (?:file"
         r"|shared memory object) </torch_[^>\n]{1,80}>[^\n]{0,80}(?:no space left|\(28\))"
         r"|unable to mmap (?P<tried_bytes>\d{1,18} bytes) from file <[^>\n]{0,200}>: Cannot allocate memory"
         r"|Error while creating shared memory segment (?P<path>[^\n]{1,120}?) \(size (?P<tried_bytes2>\d{1,18})"
         r"|No space left on device[^\n]{0,80}'?/dev/shm|/dev/shm[^\n]{0,120}No space left on device"
-        r"|out of shared memory",
+        r"|out of shared memory|NCCL WARN Call to posix_fallocate failed",
     ),
     signature(
         "disk_full",
@@ -153,7 +154,7 @@ SIGNATURES: tuple[Signature, ...] = (
         rf"{NO_SPACE}|\[Errno 28\]|ENOSPC|not enough (?:free )?disk space",
         r"no space left on device[^\n]{0,12}: ?'(?P<path>[^'\n]{1,400})'",
         r"'(?P<path>/[^'\n]{1,400})'[^\n]{0,40}No space left",
-        unless=r"/dev/shm|</torch_|inotify|shared memory",
+        unless=r"/dev/shm|</torch_|inotify|shared memory|posix_fallocate",
     ),
     signature(
         "inodes_full",
