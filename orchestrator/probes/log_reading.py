@@ -184,8 +184,9 @@ def _raised_last(
             said.insert(0, each)
         if len(said) == LAST_ROWS:
             break
+    is_handed_on = bool(tracebacks) and all(each.origin.is_stamped for each in said)  # by who stamps each row
     for number, each in reversed(list(enumerate(said))):
-        found = _RAISED.match(each.text) if not each.origin.is_stamped else None
+        found = _RAISED.match(each.text) if is_handed_on or not each.origin.is_stamped else None
         if found is None or each.text.startswith("KeyboardInterrupt") or WRAPPERS.match(found["type"]):
             continue
         span = each.row.span()

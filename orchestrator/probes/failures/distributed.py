@@ -104,13 +104,13 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "terminated",
-        "cancelled at|death signal|signalexception|sigterm|sigint|sighup|keyboardinterrupt",
+        "cancelled at|terminated|sending signal|death signal|signalexception|sigterm|sigint|sighup|keyboardinterrupt",
         r"Received (?P<signal>\d{1,2}) death signal"
         r"|SignalException: Process (?P<pid>\d{1,9}) got signal: (?P<signal2>\d{1,2})"
         r"|^(?:slurmstepd: error: )?\*\*\* (?:JOB"
         r"|STEP) [\w.+-]{1,40} ON \S{1,80} CANCELLED AT \S{1,40}(?P<reason> DUE TO [A-Z ]{1,40})?"
         r"|received (?:signal )?SIG(?:TERM|INT|HUP)\b|^KeyboardInterrupt\s*$|^Detected KeyboardInterrupt"
-        r"|^Terminated\s*$",
+        r"|^Terminated\s*$|^timeout: sending signal \w{1,8} to command",
     ),
     signature(
         "worker_failed",

@@ -55,7 +55,7 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "device_assert",
         "assert",
-        r"(?P<file>[\w./-]{1,200}\.cuh?):(?P<line_number>\d{1,6}): (?P<function>[^:\n]{0,300}): "
+        r"(?P<file>[\w./-]{1,200}\.cuh?):(?P<line_number>\d{1,6}): (?:(?P<function>[^:\n]{0,300}): )?"
         r"block: \[(?P<block>[\d,]{1,40})\], thread: \[(?P<thread>[\d,]{1,40})\],? assertion "
         r"[`'\"]?(?P<assertion>[^`'\"\n]{1,200})",
     ),

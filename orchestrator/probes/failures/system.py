@@ -120,13 +120,16 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "aborted",
-        "aborted|sigabrt|terminate called",
+        "aborted|sigabrt|terminate called|pure virtual method|assertion",
         r"(?:^|zsh: |\d )abort(?:ed)? *\(core dumped\)|^aborted\s*$|zsh: abort "
         r"|terminate called after throwing an instance of '(?P<exception>[^'\n]{1,120})'"
+        r"|terminate called without an active exception|pure virtual method called"
+        r"|(?P<file>[\w./-]{1,300}\.(?:cuh?|cc|cpp|cxx|c|h|hpp)):(?P<line_number>\d{1,6}): (?:[^\n]{1,500}: )?"
+        r"Assertion [`'](?P<assertion>[^\n]{1,300}?)' failed"
         r"|signal 6 \(SIGABRT\)|<Signals\.SIGABRT|\*\*\* SIGABRT",
         r"what\(\): +(?P<what>[^\n]{1,300})",
         following=2,
-        unless=r"^Fatal Python error",
+        unless=r"^Fatal Python error|: block: \[",
     ),
     signature(
         "data_worker_died",
@@ -179,12 +182,19 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "io_error",
-        "input/output error|errno 5]|(5)|eio",
-        r"\[Errno 5\]|Input/output error|write\(\): fd (?P<fd>\d{1,6}) failed",
+        "input/output error|errno 5]|(5)|eio|i/o error",
+        r"(?:blk_update_request|print_req_error|\] [\w-]{2,20}): .{0,40}error, dev (?P<device>\w{1,32})"
+        r"|Buffer I/O error on (?:dev|device) (?P<device2>[\w-]{1,32})"
+        r"|\[Errno 5\]|Input/output error|write\(\): fd (?P<fd>\d{1,6}) failed",
         r"fd (?P<fd>\d{1,6}) failed",
         _ERRNO_PATH,
     ),
-    signature("read_only", "read-only file system|errno 30", r"\[Errno 30\]|read-only file system", _ERRNO_PATH),
+    signature(
+        "read_only",
+        "read-only file system|errno 30|filesystem read-only",
+        r"\[Errno 30\]|read-only file system|Remounting filesystem read-only",
+        _ERRNO_PATH,
+    ),
     signature("stale_mount", "stale|errno 116|os error 116", r"Stale (?:NFS )?file handle|\[Errno 116\]", _ERRNO_PATH),
     signature(
         "dead_mount",
