@@ -31,6 +31,13 @@ EXIT_CODES = {
 }
 
 
+# Where the refusal itself cannot know a better one.
+WAYS_OUT = {
+    "io": "orch doctor --setup   is the target fit for it, and its `root:` one that may be written to?",
+    "disk_full": "free some space over there, then the same again",
+}
+
+
 class NoPythonError(ContainerError):
     """No interpreter over there can run the agent. Nothing was executed."""
 
@@ -46,6 +53,6 @@ class AgentOpError(OrchError):
     """The agent did what it was asked as far as it could, and says no. kind: one stable word, see far/errors.py."""
 
     def __init__(self, kind: str, message: str, evidence: str = "") -> None:
-        super().__init__(message, evidence=evidence)
+        super().__init__(message, evidence=evidence, way_out=WAYS_OUT.get(kind, ""))
         self.kind = kind
         self.exit_code = EXIT_CODES.get(kind, EXIT_BUG)

@@ -23,6 +23,7 @@ from orchestrator.probes.kill_plan import Choice, KillPlan
 from orchestrator.probes.training import RunPhase
 from tests.unit import cases
 from tests.unit.cases import GOOD_ID, IDENTITY, NOW_S, RUNTIME, cache, diagnosed, facts, gpus, ids, metrics
+from tests.unit.facts import payload
 
 FAILED = {"exit_code": 1, "started_at": 1.0, "ended_at": 2.0}
 STRAY = Choice(4711, 91234, ("nvidia5",), "of this container, on a GPU", "python train.py", "S")
@@ -145,6 +146,10 @@ def test_a_disk_is_full_by_its_log_or_by_its_numbers() -> None:
     assert ids(found) == ["disk-full"] and found.findings[0].severity == CRITICAL
     assert healthy_and(machine=Machine(disk_free_bytes=50_000_000_000, inodes_free=10)) == ["disk-full"]
     assert healthy_and(machine=Machine(disk_free_bytes=50_000_000_000)) == []
+    asks_for_none = payload(min_free_disk_gib=0.0)
+    full = diagnosed(machine=Machine(disk_free_bytes=0), payload=asks_for_none)
+    assert ids(full) == ["disk-full"] and full.findings[0].severity == CRITICAL
+    assert healthy_and(machine=Machine(disk_free_bytes=100_000_000), payload=asks_for_none) == []
 
 
 def test_shared_memory_is_too_small_by_what_the_log_says() -> None:

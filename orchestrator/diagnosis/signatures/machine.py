@@ -11,6 +11,8 @@ from orchestrator.probes.units import bytes_text
 
 GIB = 1024**3
 LOW_INODES = 1000
+NOTHING_LEFT_BYTES = 16 * 1024**2
+"""No room for a checkpoint, or soon for a line of a log, however little the payload says that it wants."""
 MEMORY_SHARE = 0.97
 """Of the container's limit, without the cache that can be dropped: the kernel ends processes at 1."""
 DISK_KINDS = ("disk_full", "disk_quota", "inodes_full", "checkpoint_write", "read_only")
@@ -23,7 +25,8 @@ def disk(case: Case) -> Iterator[Finding]:
     free = case.machine.disk_free_bytes if case.machine is not None else None
     inodes = case.machine.inodes_free if case.machine is not None else None
     wanted = (case.payload.min_free_disk_gib if case.payload is not None else 1.0) * GIB
-    low = free is not None and free < wanted
+    low = free is not None and free < max(wanted, NOTHING_LEFT_BYTES)
+    full = free is not None and free < max(wanted / 4, NOTHING_LEFT_BYTES)
     none_left = inodes is not None and inodes < LOW_INODES
     if not by_log and not low and not none_left:
         return
@@ -32,7 +35,7 @@ def disk(case: Case) -> Iterator[Finding]:
     evidence += [f"{inodes} inodes free"] if none_left else []
     yield Finding(
         "disk-full",
-        CRITICAL if by_log or none_left or (free is not None and free < wanted / 4) else WARNING,
+        CRITICAL if by_log or none_left or full else WARNING,
         "the disk is full, or nearly: checkpoints and caches cannot be written",
         tuple(evidence),
         "old checkpoints, snapshots of the cache, releases and environments grow with each run",
