@@ -73,22 +73,33 @@ def env_look(params: Facts, body: bytes, channel: Channel) -> Facts:
         own = [package for package in packages if os.path.dirname(str(package["info"])) != OF_THE_SYSTEM]
         owners = env_files.Owners(own)
         answer["shared"] = owners.shared()
-        answer["loose"] = [
-            path
-            for folder in python["site_folders"]
-            if folder not in python["system_folders"] and folder != OF_THE_SYSTEM
-            for path in env_files.loose_files(folder, owners, channel.check)
-        ][: env_files.MAX_TOLD]
+        answer["loose"] = _loose(python, owners, channel)
         if answer["torch"] is not None:
             path = variables.get("LD_LIBRARY_PATH", "")
-            answer["libraries"] = env_libraries.torch_libraries(answer["torch"]["path"], python["site_folders"], path)
-            for entry in answer["libraries"]["needed"].values():
-                entry["packages"] = sorted(set(owners.of.get(str(entry["path"]), [])))
+            answer["libraries"] = _libraries(answer["torch"]["path"], python, path, owners)
         deadline_s = float(params.get("deadline_s") or DEADLINE_S)
         max_bytes = int(params.get("max_bytes") or MAX_BYTES)
         answer["files"] = env_files.verify(owners, mode, deadline_s, max_bytes, channel.check)
     answer["took_s"] = round(time.monotonic() - began, 3)
     return answer
+
+
+def _loose(python: Facts, owners: env_files.Owners, channel: Channel) -> List[str]:
+    """Files of its own folders that no package brought."""
+    return [
+        path
+        for folder in python["site_folders"]
+        if folder not in python["system_folders"] and folder != OF_THE_SYSTEM
+        for path in env_files.loose_files(folder, owners, channel.check)
+    ][: env_files.MAX_TOLD]
+
+
+def _libraries(torch: str, python: Facts, path: str, owners: env_files.Owners) -> Facts:
+    """What torch loads, and whose each is. torch: its folder; path: LD_LIBRARY_PATH."""
+    libraries = env_libraries.torch_libraries(torch, python["site_folders"], path)
+    for entry in libraries["needed"].values():
+        entry["packages"] = sorted(set(owners.of.get(str(entry["path"]), [])))
+    return libraries
 
 
 def find_python(wanted: str, variables: Dict[str, str]) -> Facts:
