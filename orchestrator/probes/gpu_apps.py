@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.probes.finding import Finding, finding_at
-from orchestrator.probes.gpu_csv import BY_FORM, MAX_LINE, Column, header_columns, monitor_columns
+from orchestrator.probes.gpu_csv import BY_FORM, MAX_LINE, Column, has_broken_rows, header_columns, monitor_columns
 from orchestrator.probes.gpu_trouble import details_in, is_prompt, trouble_in, with_details
 from orchestrator.probes.gpu_values import COLUMNS, NotAValue, is_absent, lacks_unit, value_of
 from orchestrator.probes.spans import NO_SPANS, Located, Piece, Span, Value, said_lines
@@ -56,6 +56,20 @@ class AppsReading(Located):
 
 def read_apps(text: str, fields: Sequence[str] | None = None) -> AppsReading:
     """fields: the columns that were asked for, for output without a header; without either, by their forms."""
+    reading = _read(text, fields)
+    if has_broken_rows(reading.findings):
+        from orchestrator.probes.unwrapped import read_unwrapped  # `orch read` only
+
+        again = read_unwrapped(
+            text,
+            lambda joined: _read(joined, fields),
+            lambda one: bool(one.processes) and not has_broken_rows(one.findings),
+        )
+        reading = reading if again is None else again
+    return reading
+
+
+def _read(text: str, fields: Sequence[str] | None) -> AppsReading:
     reader = _Reader(fields)
     for line in said_lines(text):
         reader.take(line.strip(), cut=line.span.end == len(text))

@@ -111,13 +111,29 @@ class Column:
 
 def parse_gpu_csv(text: str) -> GpuAnswer:
     """The answer to `QUESTION`."""
-    reading = read_gpu_csv(text, FIELDS)
+    reading = _read(text, FIELDS)
     rejected = tuple(finding.said for finding in reading.findings if finding.kind != FAULTY)
     return GpuAnswer(tuple(row.fact() for row in reading.gpus), rejected)
 
 
 def read_gpu_csv(text: str, fields: Sequence[str] | None = None) -> GpuReading:
     """fields: the columns that were asked for, for output without a header; a header in the text has the last word."""
+    reading = _read(text, fields)
+    if has_broken_rows(reading.findings):
+        from orchestrator.probes.unwrapped import read_unwrapped  # `orch read` only
+
+        again = read_unwrapped(
+            text, lambda joined: _read(joined, fields), lambda one: bool(one.gpus) and not has_broken_rows(one.findings)
+        )
+        reading = reading if again is None else again
+    return reading
+
+
+def has_broken_rows(findings: Sequence[Finding]) -> bool:
+    return any(finding.kind in ("malformed_row", "truncated_row") for finding in findings)
+
+
+def _read(text: str, fields: Sequence[str] | None) -> GpuReading:
     reader = _Reader(fields)
     for line in said_lines(text):
         reader.take(line, cut=line.span.end == len(text))
