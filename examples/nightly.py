@@ -38,15 +38,15 @@ async def retrain(box: Orch, where: str) -> str:
 
 
 async def main(inventory: str, where: str, *messenger: str) -> int:
-    box = Orch(inventory=inventory)
     try:
-        text, code = await retrain(box, where), 0
+        text, code = await retrain(Orch(inventory=inventory), where), 0
     except OrchError as error:
-        text, code = f"not published: {error.what}\n{error.evidence}\n{error.way_out}", error.exit_code
+        said = (f"not published: {error.what}", error.evidence, error.way_out)
+        text, code = "\n".join(filter(None, said)), error.exit_code
     told = await notify_all(text, command=messenger or None, outcome="failed" if code else "done")
     print(text, *told.warnings, sep="\n")
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(*sys.argv[1:])))
+    sys.exit(__doc__ if len(sys.argv) < 3 else asyncio.run(main(*sys.argv[1:])))

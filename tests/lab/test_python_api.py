@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from orchestrator.lab.embedded import EmbeddedLab
 from tests.lab.place import PROJECT, Place, said
 from tests.publishing import TRAINER
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT)}
 EXAMPLE = PROJECT / "examples" / "nightly.py"
 
 
@@ -49,6 +52,17 @@ def test_the_nightly_script_publishes_and_refuses_what_is_worse(embedded_lab: Em
         assert str(published()["run_id"]) in json.dumps(snapshots)
     finally:
         place.clean()
+
+
+def test_what_is_wrong_before_it_begins_is_told_too(tmp_path: Path) -> None:
+    messenger = ["sh", "-c", f"cat >'{tmp_path}/told'"]
+    argv = [sys.executable, str(EXAMPLE), str(tmp_path / "none.yaml"), str(tmp_path), *messenger]
+    done = subprocess.run(argv, cwd=PROJECT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "none.yaml cannot be read" in (tmp_path / "told").read_text()
+    done = subprocess.run(argv[:3], cwd=PROJECT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "examples/nightly.py INVENTORY WHERE" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_script_is_as_short_as_promised() -> None:
