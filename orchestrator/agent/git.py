@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import TransferError
+from orchestrator.errors import TransferError, UsageError
 
 GIT_LIMIT_S = 60.0
 
@@ -44,12 +44,10 @@ def describe_git(folder: Path) -> GitState | None:
 
 
 def resolve_revision(folder: Path, revision: str) -> str:
-    """The commit. Raises TransferError."""
+    """The commit. Raises UsageError."""
     commit = _try(folder, "rev-parse", "--verify", "--end-of-options", revision + "^{commit}")
     if commit is None:
-        raise TransferError(
-            f"{folder}: git knows no revision {revision!r} here", way_out=f"git -C {folder} log --oneline"
-        )
+        raise UsageError(f"{folder}: git knows no revision {revision!r} here", way_out=f"git -C {folder} log --oneline")
     return commit.strip().splitlines()[-1]
 
 
