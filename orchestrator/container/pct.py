@@ -53,7 +53,7 @@ class PctFailure:
     """Id or name, as the text has it."""
     node: str | None = None
     reason: str | None = None
-    """Of a lock: backup, snapshot, disk, ..."""
+    """Of a lock: backup, snapshot, disk, ...; of a failed start: the row that names it."""
 
 
 # The first that is found decides: the row that names the cause comes before those that follow from it.
@@ -88,7 +88,7 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "attach_denied",
         r"lxc-attach(?:: (?P<container>[\w-]+):| (?P<container2>[\w-]+) \d{14}\.\d+ ERROR) "
-        r"[^\n]*(?:Permission denied|Operation not permitted)",
+        r"(?![^\n]*Failed to exec)[^\n]*(?:Permission denied|Operation not permitted)",
     ),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*[Ff]ailed to get init pi"),
     ("not_running", r"lxc-attach: (?P<container>[\w-]+): [^\n]*Connection refused"),
@@ -98,7 +98,16 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "attach_denied",
         r"lxc-attach(?:: (?P<container>[\w-]+):)? "
-        r"[^\n]*(?:AppArmor|SELinux|cgroup_attach|Failed to attach to \w+ namespace)",
+        r"[^\n]*(?:AppArmor|SELinux|cgroup_attach|Failed to attach to \w+ namespace|Failed to attach to container|"
+        r"Failed to receive lsm label)",
+    ),
+    (
+        "start_failed",
+        r"(?P<reason>unsupported [\w ]{1,30} version '[^'\n]{1,40}'|unable to detect OS distribution|"
+        r"bridge '[^'\n]{1,40}' does not exist|directory '[^'\n]{1,200}' does not exist|"
+        r"wrong fs type, bad option, bad superblock on [^\s,]{1,120}|Failed initializing cgroup support|"
+        r"[A-Z][a-z ]{4,40} - Failed to mount \"[^\"\n]{1,200}\")"
+        r"(?=[\s\S]{0,1500}(?:Failed to (?:run lxc\.hook|initialize |spawn )|startup for container ))",
     ),
     (
         "start_failed",
@@ -128,7 +137,8 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
 _SUBJECTS = (
     r"lxc-(?:attach|start): (?P<container>[\w-]+): |pct [a-z]{1,12} (?P<container2>\d{1,9})\b|"
     r"nodes/(?P<node>[^/'\n]{1,64})/(?:lxc|qemu-server)/(?P<container3>\d{1,9})\.conf|"
-    r"(?:CT|VM|[Cc]ontainer) '?(?P<container4>\d{1,9})\b|pve-container@(?P<container5>\d{1,9})"
+    r"(?:CT|VM|[Cc]ontainer) '?(?P<container4>\d{1,9})\b|pve-container@(?P<container5>\d{1,9})|"
+    r"Failed to (?:spawn|setup|initialize) container \"(?P<container6>[\w-]+)\""
 )
 
 

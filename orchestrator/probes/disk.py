@@ -28,7 +28,8 @@ _ROW = re.compile(
     r"(?:(?P<iused>[0-9.]{1,15}[kMGT]?)\s+(?P<ifree>[0-9.]{1,15}[kMGT]?)\s+(?P<ipercent>[0-9]{1,3}%|-)\s+)?(?P<mount>(?:/|[A-Za-z]:).*|-)"
 )
 _HEADER = re.compile(
-    r"(?:Filesystem|Dateisystem|Sys\. de fichiers|S\.ficheros|文件系统|ファイルシス)\s+(?P<columns>.*)"
+    r"(?:Filesystem|Dateisystem|Sys\. de fichiers|S\.ficheros|文件系统|ファイルシス|SOURCE(?=\s+FSTYPE\s+SIZE))"
+    r"\s+(?P<columns>.*)"
 )
 _OTHER_HEADER = re.compile(r"(?:\S+ ){0,2}\S+ {2,}(?P<columns>[^%\n]{1,120}\s(?=[^\W\d])[\w.]{1,10}%\s.*)")
 """Of a language that is not listed: one of its columns is a word with a percent sign."""
@@ -176,7 +177,7 @@ class _Columns:
         words = columns.split()
         self.known = bool(words)
         self.inodes = any(word.lower() in ("inodes", "iused", "ifree", "iuse%") for word in words[:3])
-        self.typed = bool(words) and words[0] in ("Type", "Typ", "类型")
+        self.typed = bool(words) and words[0] in ("Type", "Typ", "类型", "FSTYPE")
         self.block_bytes: int | None = 1 if _IN_BYTES.search(columns) else None
         if blocks := _BLOCKS.search(columns):
             size, unit = blocks["size"] or blocks["size2"], blocks["unit"] or blocks["unit2"]

@@ -66,6 +66,12 @@ def _special(line: str, lower: str) -> Reading | None:
         time = _rate_of_time(run["value"], 1.0, place.of(line), place)
         spans = {"step": _span(run, "step"), "loss": _span(run, "loss")}
         return Reading(_whole(run["step"]), None, _float(run["loss"]), (time,) if time else (), spans=spans)
+    if "|| timer" in lower and (row := words.YOLACT.match(lower)):
+        place = _span(row, "value")
+        time = _rate_of_time(row["value"], 1.0, place.of(line), place)
+        spans = {"step": _span(row, "step"), "loss": _span(row, "loss")}
+        eta_s = _eta_s(lower, spans)
+        return Reading(_whole(row["step"]), None, _float(row["loss"]), (time,) if time else (), eta_s, spans=spans)
     if "avg" in lower and (row := words.DARKNET.match(lower)):
         place = Span(row.start("value"), row.end("value") + len(" seconds"))
         time = _rate_of_time(row["value"], 1.0, place.of(line), place)

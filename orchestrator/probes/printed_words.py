@@ -124,7 +124,8 @@ ONLY_A_STEP = re.compile(
     rf"(?:global[ _]?)?(?:step|iter(?:ation)?){GAP}[:=#]?{GAP}\d+\W*"  # `steps = 750` is a setting
 )
 ETA = re.compile(
-    rf"(?<!\w)(?:eta|remaining(?:_time)?|time left)\b['\"]?{GAP}[:=]?{GAP}['\"]?(?:(?P<days>\d{{1,6}}) days?, ?)?"
+    rf"(?<!\w)(?:eta|remaining(?:_time)?|time left|estimated time to finish)\b"
+    rf"['\"]?{GAP}[:=]?{GAP}['\"]?(?:(?P<days>\d{{1,6}}) days?, ?)?"
     r"(?:(?P<clock>\d{1,6}:\d\d(?::\d\d)?)"
     rf"|(?P<words>(?:\d{{1,9}}(?:\.\d+)?{GAP}(?:hours?|h|minutes?|min|m|seconds?|sec|s)\b,?{GAP}){{1,3}}))"
 )
@@ -161,7 +162,7 @@ STEP_SHAPES = (  # a word that is in it, its shape
 )
 LOST_COLOUR = re.compile(r"\[(?:0|1|[349]\d|10[0-7])(?:;\d{1,3})?m(?![\s\]])|\[39m|\[0m")
 MM_TIME = re.compile(
-    rf"(?<![\w.])time: {{1,3}}(?P<value>{NUMBER})(?=,? {{1,4}}(?:(?:data|last)_time|data: ))"
+    rf"(?<![\w.])time['\"]?: {{1,3}}(?P<value>{NUMBER})(?=,? {{1,4}}['\"]?(?:(?:data|last)_time|data: ))"
 )  # seconds
 IMAGENET_TIME = re.compile(rf"\btime\s{{1,4}}(?P<value>{NUMBER}) \(\s{{0,6}}[\d.]{{1,12}}\)\s{{1,4}}data\s")  # seconds
 TIMM_RATE = re.compile(rf"time: {{1,3}}[\d.]{{1,12}}s, {{1,8}}(?P<value>{NUMBER})/s\b")
@@ -173,12 +174,30 @@ DARKNET = re.compile(
     rf"\s*(?P<step>\d{{1,15}}): (?P<loss>{NUMBER}|-?nan|inf), (?:{NUMBER}|-?nan|inf) avg(?: loss)?, {NUMBER} rate, "
     rf"(?P<value>{NUMBER}) seconds, \d{{1,15}} images\b"
 )
+# `[  0]      10 || B: 6.981 | C: 6.276 | M: 5.049 | S: 1.818 | T: 20.124 || ETA: 2 days, 22:15:24 || timer: 0.290`
+YOLACT = re.compile(
+    rf"\s*\[ {{0,6}}\d{{1,6}}\] +(?P<step>\d{{1,15}}) \|\| (?:[a-z]: {NUMBER} \| ){{1,12}}"
+    rf"t: (?P<loss>{NUMBER}|nan|inf) \|\| eta: [^|]{{1,40}} \|\| timer: (?P<value>{NUMBER})"
+)
 # `    3 7.34 s run, 11.8750 loss, ...`
 TINYGRAD = re.compile(rf"\s*(?P<step>\d{{1,15}}) +(?P<value>{NUMBER}) s run, +(?P<loss>{NUMBER}|nan|inf) loss,")
 # A line without any of these says nothing; those without some need not be searched for these.
-SAYS_STEP = ("step", "iter", "epoch", "train:", "[batch=", "batch ", " batches", " [=", "| loss ", "] [", "\u2501")
+SAYS_STEP = (
+    "step",
+    "iter",
+    "epoch",
+    "train:",
+    "[batch=",
+    "batch ",
+    " batches",
+    " [=",
+    "| loss ",
+    "] [",
+    "|| timer",
+    "\u2501",
+)
 SAYS_LOSS, SAYS_BAR = ("loss",), ("%|", "it [", "it[", "/? [", "/s]", "s/it")
 SAYS_UNIT = ("/s", "/ s", "per s", "s/", "s /", "s per")
 SAYS_NAMED = ("_per_", "global_step", "tps", "tgs", "persec", "wps", "ups", "perf/throughput")
 SAYS_TIME = ("time", "seconds:", "timing", "_per_", "dt", "step_avg", "s/batch", "s/step", "s/iter", "sec/")
-SAYS_ETA = ("eta", "remaining", "time left")
+SAYS_ETA = ("eta", "remaining", "time left", "time to finish")

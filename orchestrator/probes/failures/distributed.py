@@ -32,8 +32,12 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "nccl_timeout",
-        "monitoredbarrier|dump signal due to a collective timeout",
+        "monitoredbarrier|didn't join collective|dump signal due to a collective timeout",
         r"Rank (?P<missing_rank>\d{1,6}) failed to pass monitoredBarrier in (?P<limit_ms>\d{1,12}) ms"
+        r"|Ranks (?P<missing_ranks>\d{1,6}(?:, \d{1,6}){1,200}) failed to pass monitoredBarrier in "
+        r"(?P<limit_ms2>\d{1,12}) ms"
+        r"|\[(?P<missing_rank2>\d{1,6})\] finished collective #(?P<completed>\d{1,12}), but didn't join collective"
+        r" #(?P<seq>\d{1,12})"
         r"|dump signal due to a collective timeout from +rank (?P<first_rank>\d{1,6})",
     ),
     signature(
