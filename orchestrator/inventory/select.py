@@ -30,11 +30,17 @@ def select_targets(inventory: Inventory, selectors: Sequence[str]) -> tuple[Targ
 
 
 def select_one_target(inventory: Inventory, selector: str | None) -> Target:
-    """For commands that can only concern one."""
+    """For commands that can only concern one, which take it as `-t`."""
+    if selector is None and len(inventory.targets) > 1:
+        raise UsageError("which target?", evidence=_listed(inventory), way_out="name one: -t TARGET")
     targets = select_targets(inventory, [selector] if selector is not None else [])
     if len(targets) > 1:
         names = "\n".join(target.label for target in targets)
-        raise UsageError(f"`{selector}` is {len(targets)} targets; this command takes one", evidence=names)
+        raise UsageError(
+            f"`{selector}` is {len(targets)} targets; this command takes one",
+            evidence=names,
+            way_out="name one: -t TARGET",
+        )
     return targets[0]
 
 

@@ -235,7 +235,8 @@ def targets_of(playbook: Playbook, inventory: Inventory) -> dict[str, tuple[str,
         try:
             names = tuple(target.name for target in select_targets(inventory, [step.target] if step.target else []))
         except UsageError as error:
-            raise _of_target(playbook, step, error.what, error.evidence, error.way_out) from error
+            way_out = error.way_out if step.target else "write `target: NAME` at the playbook's top, or in the step"
+            raise _of_target(playbook, step, error.what, error.evidence, way_out) from error
         if len(names) > 1 and step.operation in OF_ONE_TARGET:
             said = f"`{step.operation}` takes one target, and `{step.target}` is {len(names)}"
             raise _of_target(playbook, step, said, ", ".join(names), "name one: `target:` in the step")

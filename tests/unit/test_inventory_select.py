@@ -79,6 +79,9 @@ def test_one_target_is_one() -> None:
     assert select_one_target(MANY, "201").name == "north-b"
     with pytest.raises(UsageError, match="`front` is 2 targets"):
         select_one_target(MANY, "front")
+    with pytest.raises(UsageError, match=r"which target\?") as caught:
+        select_one_target(MANY, None)
+    assert caught.value.way_out == "name one: -t TARGET", "a bare word is a run to such a command"
 
 
 def test_a_host_by_name_target_or_address() -> None:

@@ -59,3 +59,16 @@ def test_nothing_is_begun_and_nothing_recorded(
 def test_an_address_in_a_playbook_is_not_repeated(written: str) -> None:
     shown = refusal(f"steps: [deploy]\nalways:\n  - notify: {{{written}}}\n")
     assert "S3CR3T" not in shown and "(not shown)" in shown
+
+
+def test_a_playbook_for_an_inventory_of_several_is_told_where_to_name_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "two.yaml").write_text(
+        "hosts: {a: {address: 127.0.0.1, containers: {c: {id: 200, payload: p}, d: {id: 201, payload: p}}}}\n"
+        "payloads: {p: {folder: ., command: [x]}}\n"
+    )
+    (tmp_path / "short.yaml").write_text("steps:\n  - deploy\n")
+    assert main(["play", "--dry-run", "-i", str(tmp_path / "two.yaml"), str(tmp_path / "short.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "which target?" in said and "write `target: NAME` at the playbook's top" in said
