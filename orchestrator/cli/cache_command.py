@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
@@ -96,8 +97,9 @@ def _save(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _verify(arguments: argparse.Namespace, output: Output) -> int:
+    names = arguments.names or list(filter(None, [_name_after_here(arguments)]))
     (target,) = _here_or(arguments, lambda: (_one(arguments),))
-    report = asyncio.run(verify_snapshots(target, arguments.names, trace=output.trace))
+    report = asyncio.run(verify_snapshots(target, names, trace=output.trace))
     text = json.dumps(done_record("verify", report)) if arguments.json else render_verified(report)
     output.result(text)
     if not report.whole:
@@ -131,6 +133,8 @@ def _clear(arguments: argparse.Namespace, output: Output) -> int:
 
 def _drop(arguments: argparse.Namespace, output: Output) -> int:
     limited = arguments.keep is not None or arguments.max_gb is not None
+    if arguments.name is None and not limited:
+        arguments.name = _name_after_here(arguments)
     if (arguments.name is not None) == limited or (arguments.dry_run and not limited):
         raise UsageError("name a snapshot, or say --keep or --max-gb", way_out="orch cache drop --keep 10 --dry-run")
     (target,) = _here_or(arguments, lambda: (_one(arguments),))
@@ -187,4 +191,17 @@ def _one(arguments: argparse.Namespace) -> Target:
 
 
 def _here_or(arguments: argparse.Namespace, select: Callable[[], tuple[Target, ...]]) -> tuple[Target, ...]:
-    return select() if arguments.here is None else (this_machine(arguments.here),)
+    if arguments.here is None:
+        return select()
+    if arguments.here and not Path(arguments.here).expanduser().is_dir():
+        raise UsageError(f"there is no folder {arguments.here}", way_out="orch cache list --here   the default one")
+    return (this_machine(arguments.here),)
+
+
+def _name_after_here(arguments: argparse.Namespace) -> str | None:
+    """`drop --here NAME`: the parser took it for the folder. None: it is one, or none was given."""
+    word: str | None = arguments.here
+    if not word or "/" in word or Path(word).is_dir():
+        return None
+    arguments.here = ""
+    return word

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
 from orchestrator.agent.snapshot_relay import SnapshotRelay
+from orchestrator.cli.main import main
 from orchestrator.errors import OutcomeUnknownError
 from tests.local_agent import LocalStarter
 
@@ -203,3 +204,14 @@ def test_what_has_come_of_a_cut_one_can_be_dropped(two):
         move(source, sink, "nightly", cut_at_bytes=MEGABYTE)
     sink.ask("cache_drop", name="nightly")
     assert os.listdir(sink.snapshots) == [] and sink.ask("list_snapshots")["arriving"] == []
+
+
+def test_a_word_after_here_is_a_name_where_it_can_be_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for verb in ("drop", "verify"):
+        assert main(["cache", verb, "--here", "nightly"]) == 2
+        assert "'nightly'" in capsys.readouterr().err
+    for verb in ("list", "verify"):
+        assert main(["cache", verb, "--here", f"{tmp_path}/mistyped"]) == 2
+        assert f"there is no folder {tmp_path}/mistyped" in capsys.readouterr().err
+    assert main(["cache", "verify", "--here"]) == 0
