@@ -138,7 +138,7 @@ _SUBJECTS = (
     r"lxc-(?:attach|start): (?P<container>[\w-]+): |pct [a-z]{1,12} (?P<container2>\d{1,9})\b|"
     r"nodes/(?P<node>[^/'\n]{1,64})/(?:lxc|qemu-server)/(?P<container3>\d{1,9})\.conf|"
     r"(?:CT|VM|[Cc]ontainer) '?(?P<container4>\d{1,9})\b|pve-container@(?P<container5>\d{1,9})|"
-    r"Failed to (?:spawn|setup|initialize) container \"(?P<container6>[\w-]+)\""
+    r"(?:Failed to (?:spawn|setup|initialize)|pre-start for) container \"(?P<container6>[\w-]+)\""
 )
 
 

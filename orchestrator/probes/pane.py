@@ -16,15 +16,21 @@ from orchestrator.probes.rows import Row, joined
 COMMON_WIDTHS = frozenset({80, 90, 100, 110, 120, 128, 132, 140, 150, 160, 170, 180, 190, 200, 220, 240, 250, 300})
 MIN_WIDTH, MAX_WIDTH = 40, 320
 MAX_JOINED = 64
+HEAD_CHARS = 12
+MANY = 3
+GOES_ON = frozenset(":,;)]%")
+"""No line begins with one of these."""
 _BEGINS = re.compile(
     r"\s*\[?(?:rank ?\d|[EWIF]\d{0,4} |\d{4}-\d\d-\d\d|\d\d:\d\d)"
-    r"|Traceback |\s*File \"|\s*(?:[\w .()-]{1,40}: {0,3})?\d{1,3}%\||\s*\{['\"]|\s*(?:step|iter(?:ation)?|epoch)\b"
+    r"|Traceback |\s*File \"|\s*(?:[\w .()-]{1,40}: {0,3})?\d{1,3}%\||\s*\{['\"]"
+    r"|\s*(?:step|iter(?:ation)?|epoch)\b(?! \(m?s\))"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|Exception |\s*$|\s*[-=~^]{8}"
     r"|\s*(?:During handling|The above exception)|[A-Za-z_][\w.]{2,80}(?:Error|Exception|Warning)\b"
     r"|NCCL |\[\s*\d{1,8}\.\d{6}\]|\(\w",
     re.IGNORECASE,
 )
-_SHAPE = re.compile(r"[0-9]")
+_GOES_ON = re.compile(r"\s*iteration \(m?s\)")  # Megatron's row, which begins with `iteration`
+_NUMBERS = re.compile(r"[0-9 ]+")
 _PADDED = re.compile(r"(?<=[^\s|]) {24,}(?=[^\s|])")  # not the empty part of a bar
 
 
@@ -46,25 +52,34 @@ def joined_pane(rows: Sequence[Row]) -> Pane | None:
     if not MIN_WIDTH <= full <= MAX_WIDTH:
         return None
     together: list[list[Row]] = []
-    joins = [
-        widths[index]
-        for index in range(len(rows) - 1)
-        if full - short <= widths[index] <= full and not _begins_anew(rows[index].text, rows[index + 1].text)
-    ]
-    if not joins:
-        return None
-    # a terminal cuts at its width; one row that ends a blank or two before it may just be so long
-    is_sure = full in joins and (full in COMMON_WIDTHS or len(joins) > 1)
+    heads: set[str] = set()
+    joins: list[int] = []
+    goes_on = False
     open_ended = False
-    for row, row_width in zip(rows, widths, strict=True):
-        if open_ended and not _begins_anew(together[-1][-1].text, row.text) and len(together[-1]) < MAX_JOINED:
+    for number, (row, row_width) in enumerate(zip(rows, widths, strict=True)):
+        begins = not together or _begins_anew(together[-1][-1].text, row.text) or _shape(row.text) in heads
+        if open_ended and not begins and len(together[-1]) < MAX_JOINED:
             together[-1].append(row)  # what was cut at a blank has lost it
+            joins.append(widths[number - 1])
+            goes_on = goes_on or row.text[:1] in GOES_ON
         else:
             together.append([row])
+            if len(row.text) >= HEAD_CHARS:
+                heads.add(_shape(row.text))
         open_ended = full - short <= row_width <= full
         if open_ended and row_width < full:
             together[-1][-1] = _filled_up(row, full - row_width)
+    if not joins:
+        return None
+    # a terminal cuts at its width; one row that ends a blank or two before it may just be so long
+    is_cut = full in joins or len(joins) >= MANY or goes_on
+    is_sure = is_cut and (full in COMMON_WIDTHS or len(joins) > 1)
     return Pane(tuple([joined(each) for each in together]), is_sure)
+
+
+def _shape(text: str) -> str:
+    """Of how it begins: rows that one writer begins differ in their digits only."""
+    return _NUMBERS.sub("0", text[:HEAD_CHARS]) if len(text) >= HEAD_CHARS else text
 
 
 def _filled_up(row: Row, columns: int) -> Row:
@@ -74,9 +89,11 @@ def _filled_up(row: Row, columns: int) -> Row:
 
 
 def _begins_anew(row: str, following: str) -> bool:
-    if _BEGINS.match(following) is not None or (row[:6] == following[:6] and bool(row[:6].strip())):
+    if _BEGINS.match(following) is not None:
         return True
-    return row[:1] in "[(" and _SHAPE.sub("0", row[:6]) == _SHAPE.sub("0", following[:6])
+    if _GOES_ON.match(following) is not None or not row[:6].strip():
+        return False
+    return row[:6] == following[:6] or (len(row) >= HEAD_CHARS and _shape(row) == _shape(following))
 
 
 def _squeezed(rows: Sequence[Row]) -> tuple[Row, ...] | None:

@@ -109,11 +109,12 @@ def wrapped(text):
 
 
 @pytest.mark.parametrize("path", [path for path in sorted(LOGS.glob("*.txt")) if path.name not in WRAPS_BADLY])
-def test_a_log_copied_from_a_pane_of_80_columns_tells_of_the_same_failures(path):
+def test_a_log_copied_from_a_pane_of_80_columns_tells_of_the_same_failures_and_steps(path):
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     found, expected = read_log(wrapped(text)), read_log(text)
     assert sorted(each.kind for each in found.failures) == sorted(each.kind for each in expected.failures)
     assert (found.root and found.root.kind) == (expected.root and expected.root.kind)
+    assert [(each.step, each.loss) for each in found.steps] == [(each.step, each.loss) for each in expected.steps]
 
 
 @pytest.mark.parametrize("name", ["throughput-01-titan-rank-prefix", "throughput-04-titan-checkpoint-stall"])
