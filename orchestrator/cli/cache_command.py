@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
@@ -191,17 +190,13 @@ def _one(arguments: argparse.Namespace) -> Target:
 
 
 def _here_or(arguments: argparse.Namespace, select: Callable[[], tuple[Target, ...]]) -> tuple[Target, ...]:
-    if arguments.here is None:
-        return select()
-    if arguments.here and not Path(arguments.here).expanduser().is_dir():
-        raise UsageError(f"there is no folder {arguments.here}", way_out="orch cache list --here   the default one")
-    return (this_machine(arguments.here),)
+    return select() if arguments.here is None else (this_machine(arguments.here),)
 
 
 def _name_after_here(arguments: argparse.Namespace) -> str | None:
-    """`drop --here NAME`: the parser took it for the folder. None: it is one, or none was given."""
+    """`drop --here NAME`: the parser took it for the folder. None: it is one, with a slash in it, or none was given."""
     word: str | None = arguments.here
-    if not word or "/" in word or Path(word).is_dir():
+    if not word or "/" in word:
         return None
     arguments.here = ""
     return word
