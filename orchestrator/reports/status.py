@@ -17,12 +17,14 @@ from orchestrator.probes.rate import Rate
 from orchestrator.probes.text import one_line
 from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import CompileProgress, RunPhase
+from orchestrator.reports.fitting import clip
 from orchestrator.reports.plain import plain_values
 from orchestrator.reports.table import DASH, bytes_text, duration_text, number_text, render_rows, short
 from orchestrator.reports.training import STALE_S, compiled_text, progress_parts, rate_of
 
 SCHEMA = "orch.status/2"
 SHOWN_LINES = 5
+SHOWN_COLUMNS = 400
 LONGEST_RESULT = 60
 
 
@@ -181,7 +183,7 @@ def render_status(report: StatusReport) -> str:
     if report.traceback:
         lines += ["", report.traceback]
     elif report.last_lines:
-        lines += ["", *(f"  | {line}" for line in report.last_lines[-SHOWN_LINES:])]
+        lines += ["", *(f"  | {clip(line, SHOWN_COLUMNS)}" for line in report.last_lines[-SHOWN_LINES:])]
     return "\n".join(lines)
 
 

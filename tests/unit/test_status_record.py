@@ -25,3 +25,9 @@ def test_the_cache_is_a_line_that_never_claims_more_than_was_counted() -> None:
     assert line(CacheFact(353_100_000, 4120)) == "353 MB, 4120 compiled graphs"
     assert line(CacheFact(925_000, 1, complete=False)) == "at least 925 kB, 1 compiled graph"
     assert line(CacheFact(7, None)) == "7 B" and line(CacheFact(None, None)) == "empty"
+
+
+def test_a_line_without_an_end_does_not_fill_the_screen() -> None:
+    report = replace(REPORT, last_lines=("x" * 16_000, "end"))
+    assert render_status(report).splitlines()[-2:] == ["  | " + "x" * 399 + "…", "  | end"]
+    assert status_record(report)["last_lines"] == ["x" * 16_000, "end"], "a program gets all of it"
