@@ -82,7 +82,8 @@ _SIGNS: tuple[tuple[str, str], ...] = (
         "gpu_lost",
         rf"(?:device handle for gpu ?(?:[0-9]{{1,3}}: )?{_BUS}: )?(?:GPU is lost|GPU_IS_LOST|GPUIsLost|GPU Lost)",
     ),
-    ("gpu_needs_reset", rf"(?:device handle for gpu ?{_BUS}: )?(?:GPU requires reset|reset required|RESET_REQUIRED)"),
+    ("gpu_needs_reset", rf"(?:device handle for gpu ?{_BUS}: )?(?:GPU requires reset|"
+        r"reset required(?! *: *(?!Yes))|RESET_REQUIRED)"),
     (
         "gpu_init_failed",
         rf"BAR[0-9] is 0M @ 0x0(?: \(PCI:{_BUS}\))?",

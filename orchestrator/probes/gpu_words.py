@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from orchestrator.probes.finding import Finding
 from orchestrator.probes.gpu_apps import AppRow
 from orchestrator.probes.gpu_csv import GpuRow
+from orchestrator.probes.gpu_query_text import QueryTextReader
 from orchestrator.probes.gpu_table import TableMigDevice, read_table
 from orchestrator.probes.gpu_trouble import troubles_in
 from orchestrator.probes.spans import Located, said_lines
@@ -23,7 +24,7 @@ class GpuWords(Located):
     """The Xid lines, put together by GPU."""
     xids: tuple[Xid, ...]
     gpus: tuple[GpuRow, ...]
-    """Of a table, as what follows."""
+    """Of a table or of `nvidia-smi -q`, as what follows."""
     mig_devices: tuple[TableMigDevice, ...] = ()
     processes: tuple[AppRow, ...] = ()
 
@@ -31,12 +32,17 @@ class GpuWords(Located):
 def read_gpu_words(text: str) -> GpuWords:
     xids: list[Xid] = []
     others = []
+    query = QueryTextReader()
     for line in said_lines(text):
+        if query.take(line):
+            continue
         xid = xid_in(line)
         if xid is None:
             others.append(line)
         else:
             xids.append(xid)
+    query.end()
     table = read_table(others)
-    findings = (*troubles_in(others), *table.findings)
-    return GpuWords(findings, incidents(xids), tuple(xids), table.gpus, table.mig_devices, table.processes)
+    findings = (*troubles_in(others), *table.findings, *query.findings)
+    gpus, processes = (*table.gpus, *query.gpus), (*table.processes, *query.processes)
+    return GpuWords(findings, incidents(xids), tuple(xids), gpus, table.mig_devices, processes)
