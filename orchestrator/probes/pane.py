@@ -51,14 +51,19 @@ def joined_pane(rows: Sequence[Row]) -> Pane | None:
     short = 2 if full in COMMON_WIDTHS else 0
     if not MIN_WIDTH <= full <= MAX_WIDTH:
         return None
+    if all(
+        not full - short <= widths[number] <= full or _begins_anew(rows[number].text, rows[number + 1].text)
+        for number in range(len(rows) - 1)
+    ):
+        return None
     together: list[list[Row]] = []
     heads: set[str] = set()
     joins: list[int] = []
     goes_on = False
     open_ended = False
     for number, (row, row_width) in enumerate(zip(rows, widths, strict=True)):
-        begins = not together or _begins_anew(together[-1][-1].text, row.text) or _shape(row.text) in heads
-        if open_ended and not begins and len(together[-1]) < MAX_JOINED:
+        goes_on_here = open_ended and len(together[-1]) < MAX_JOINED and _shape(row.text) not in heads
+        if goes_on_here and not _begins_anew(together[-1][-1].text, row.text):
             together[-1].append(row)  # what was cut at a blank has lost it
             joins.append(widths[number - 1])
             goes_on = goes_on or row.text[:1] in GOES_ON
