@@ -226,7 +226,8 @@ def failure_text(failure: Failure, now_s: float | None) -> str:
     """One line."""
     what = failure.cause or failure.exception or failure.how
     kind = f"{failure.kind}: " if failure.kind and failure.kind != "exception" else ""
-    return one_line(f"{failure.run_id}, {_since(now_s, failure.ended_at)} ago: {kind}{what}")
+    when = "" if failure.ended_at is None or now_s is None else f", {duration_text(now_s - failure.ended_at)} ago"
+    return one_line(f"{failure.run_id}{when}: {kind}{what}")
 
 
 def _run_text(report: StatusReport) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 
-from orchestrator.reports.status import CacheFact, StatusReport, render_status, status_record
+from orchestrator.reports.status import CacheFact, Failure, StatusReport, failure_text, render_status, status_record
 
 REPORT = StatusReport(target="ct200", label="ct200", now_s=1.5)
 
@@ -31,3 +31,9 @@ def test_a_line_without_an_end_does_not_fill_the_screen() -> None:
     report = replace(REPORT, last_lines=("x" * 16_000, "end"))
     assert render_status(report).splitlines()[-2:] == ["  | " + "x" * 399 + "…", "  | end"]
     assert status_record(report)["last_lines"] == ["x" * 16_000, "end"], "a program gets all of it"
+
+
+def test_a_failure_of_which_nobody_recorded_when_is_not_a_dash_ago() -> None:
+    unknown = Failure("r1", "nobody recorded how it ended", None, None, None)
+    assert failure_text(unknown, 100.0) == "r1: nobody recorded how it ended"
+    assert failure_text(replace(unknown, ended_at=90.0), 100.0) == "r1, 10 s ago: nobody recorded how it ended"
