@@ -31,7 +31,9 @@ _BEGINS = re.compile(
 )
 _GOES_ON = re.compile(r"\s*iteration \(m?s\)")  # Megatron's row, which begins with `iteration`
 _NUMBERS = re.compile(r"[0-9 ]+")
-_PADDED = re.compile(r"(?<=[^\s|]) {24,}(?=[^\s|])")  # not the empty part of a bar
+_PADDED = re.compile(
+    r"(?<=[^\s|]) {24,}(?=[^\s|])(?!Traceback \()"
+)  # not the empty part of a bar, nor IPython's header
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _filled_up(row: Row, columns: int) -> Row:
 
 
 def _begins_anew(row: str, following: str) -> bool:
-    if _BEGINS.match(following) is not None:
+    if _BEGINS.match(following) is not None or row.rstrip(":").endswith("(most recent call last)"):
         return True
     if _GOES_ON.match(following) is not None or not row[:6].strip():
         return False

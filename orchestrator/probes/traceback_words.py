@@ -22,6 +22,13 @@ CHAINED = re.compile(
 )
 UNREADABLE = re.compile(r"(?:Syntax|Indentation|Tab)Error: ")
 BOXED_FRAME = re.compile(r"(?P<file>[\w./<>~-]{1,400}):(?P<line>\d{1,9}) in ?(?P<function>[^\s\u2502]{1,200})?")
+NOTEBOOK = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200}) {2,}Traceback \(most recent call last\)\s*$")
+"""What IPython puts above its stack: `ValueError                   Traceback (most recent call last)`."""
+NOTEBOOK_FRAME = re.compile(
+    r"(?:File )?\[?(?P<file>Cell In ?\[\d{1,6}\]|<[^<>]{1,80}>|[/~.\w][\w./<>~-]{0,400}\.py)\]?(?:\(https?://\S{1,80}\))?"
+    r"(?::|, line )?(?P<line>\d{1,9})?(?:,? in (?P<function>[^\s(]{1,200}).*)?\s*$"
+)
+NOTEBOOK_LINE = re.compile(r"-{1,5}> ?(?P<line>\d{1,9})\b")
 GROUP_FRAME = re.compile(r'\s*\| +File "')
 GROUP_ROW = re.compile(r"\s*[|+]")
 ANNOUNCED = re.compile(r"Exception in thread |Exception ignored in\b|Process \S{1,80}:\s*$")

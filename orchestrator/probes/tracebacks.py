@@ -48,6 +48,8 @@ def _of_stream(told: list[Told]) -> list[Traceback]:
             block = _block(rows, told, index)
         elif "\u256d" in text and words.MARK[:-1] in text and (boxed := _boxed(rows, told, index)) is not None:
             block = boxed
+        elif (head := words.NOTEBOOK.match(text)) is not None:
+            block = _of_notebook(rows, told, index, head["type"])
         elif words.GROUP_FRAME.match(text) and (group := _group(rows, index, is_whole=False)) is not None:
             block = group
         elif _begins_within(rows, index):
@@ -360,6 +362,27 @@ def _boxed(rows: list[Row], told: list[Told], start: int) -> _Block | None:
         return _Block(index, None, index, (_raised(rows, start, index, None, index, frames, told),), 0, False)
     end = _message_end(rows, told, start, index, 0)
     return _Block(end, index, end, (_raised(rows, start, end, index, end, frames, told),))
+
+
+def _of_notebook(rows: list[Row], told: list[Told], start: int, name: str) -> _Block:
+    """As IPython prints it: the code around each frame, an arrow at its line; the header's exception at the end."""
+    frames: list[Frame] = []
+    index = start + 1
+    while index < len(rows) and index - start < words.MAX_MESSAGE_ROWS and words.MARK[:-1] not in rows[index].text:
+        text = rows[index].text
+        if text.startswith(f"{name}: ") or text.rstrip() == name:
+            end = _message_end(rows, told, start, index, 0)
+            frames = [frame for frame in frames if "line" in frame.spans]
+            return _Block(end, index, end, (_raised(rows, start, end, index, end, frames, told),))
+        if (found := words.NOTEBOOK_FRAME.match(text)) is not None:
+            spans = {group: rows[index].span(*found.span(group)) for group in found.groupdict() if found[group]}
+            frames.append(Frame(found["file"], int(found["line"] or 0), found["function"], spans=spans))
+        elif frames and "line" not in frames[-1].spans and (arrow := words.NOTEBOOK_LINE.match(text)) is not None:
+            spans = {**frames[-1].spans, "line": rows[index].span(*arrow.span("line"))}
+            frames[-1] = replace(frames[-1], line=int(arrow["line"]), spans=spans)
+        index += 1
+    frames = [frame for frame in frames if "line" in frame.spans]
+    return _Block(index, None, index, (_raised(rows, start, index, None, index, frames, told),), 0, False)
 
 
 def _without_margin(row: Row) -> Row:
