@@ -226,7 +226,8 @@ def failure_text(failure: Failure, now_s: float | None) -> str:
     """One line."""
     what = failure.cause or failure.exception or failure.how
     kind = f"{failure.kind}: " if failure.kind and failure.kind != "exception" else ""
-    when = "" if failure.ended_at is None or now_s is None else f", {duration_text(now_s - failure.ended_at)} ago"
+    ago = _since(now_s, failure.ended_at)
+    when = "" if ago == DASH else f", {ago} ago"
     return one_line(f"{failure.run_id}{when}: {kind}{what}")
 
 
@@ -246,7 +247,9 @@ def how_it_goes(report: StatusReport) -> list[str]:
     if state.phase is RunPhase.ENDED and state.exit:
         took = _since(state.exit.ended_at, state.exit.started_at)
         ago = _since(report.now_s, state.exit.ended_at)
-        return [run_outcome(run), f"after {took}", f"{ago} ago"]
+        # A clock that was set back meanwhile makes either of them negative: then it is not known.
+        known = [*([f"after {took}"] if took != DASH else []), *([f"{ago} ago"] if ago != DASH else [])]
+        return [run_outcome(run), *known]
     return [f"{state.phase.value}: {'; '.join(state.evidence)}"]
 
 

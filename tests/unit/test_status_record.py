@@ -6,7 +6,16 @@ import json
 import math
 from dataclasses import replace
 
-from orchestrator.reports.status import CacheFact, Failure, StatusReport, failure_text, render_status, status_record
+from orchestrator.reports.status import (
+    CacheFact,
+    Failure,
+    StatusReport,
+    failure_text,
+    how_it_goes,
+    render_status,
+    status_record,
+)
+from tests.unit.cases import facts
 
 REPORT = StatusReport(target="ct200", label="ct200", now_s=1.5)
 
@@ -36,4 +45,16 @@ def test_a_line_without_an_end_does_not_fill_the_screen() -> None:
 def test_a_failure_of_which_nobody_recorded_when_is_not_a_dash_ago() -> None:
     unknown = Failure("r1", "nobody recorded how it ended", None, None, None)
     assert failure_text(unknown, 100.0) == "r1: nobody recorded how it ended"
+    assert failure_text(replace(unknown, ended_at=900.0), 100.0) == "r1: nobody recorded how it ended", (
+        "a clock set back"
+    )
     assert failure_text(replace(unknown, ended_at=90.0), 100.0) == "r1, 10 s ago: nobody recorded how it ended"
+
+
+def test_an_end_that_lies_ahead_of_the_clock_is_not_a_dash_ago() -> None:
+    ended = {"exit_code": 0, "started_at": 190.0, "ended_at": 200.0}
+    run = facts(exit_record=ended).record
+    assert how_it_goes(replace(REPORT, now_s=260.0, run=run)) == ["ended well", "after 10 s", "1 min 0 s ago"]
+    assert how_it_goes(replace(REPORT, now_s=100.0, run=run)) == ["ended well", "after 10 s"]
+    back = facts(exit_record={**ended, "ended_at": 90.0}).record
+    assert how_it_goes(replace(REPORT, now_s=100.0, run=back)) == ["ended well", "10 s ago"]
