@@ -319,8 +319,8 @@ def test_the_recovery_goes_back_to_what_the_last_good_run_had(night: NightHere) 
     text = said(done)
     assert done.returncode == 0, text
     said_of = {line["step"]: line["said"] for line in night.record() if line["what"] == "end"}
-    assert f"run {runs[-1]}" in said_of["stop"] and "stopped" in said_of["stop"]
-    assert "snapshot" in said_of["free the GPUs, set the cache aside, seed it from the last good one"]
+    said_of_reset = said_of["end the run, free the GPUs, set the cache aside, seed it from the last good one"]
+    assert f"run {runs[-1]}: ended" in said_of_reset and "snapshot" in said_of_reset
     assert len(night.runs()) == len(runs) + 1
     (kept,) = [
         path
