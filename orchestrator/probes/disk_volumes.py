@@ -51,6 +51,8 @@ _PROPERTIES = {
 }
 _MEASURED = {"total_bytes", "used_bytes", "available_bytes", "used_percent"}
 _HEALTHY = {"ONLINE", "active"}
+_MEANT = "disabled"
+"""A storage of Proxmox that a person took out of use."""
 _BLOCK = {"quota": 1024, "storage": 1024}
 """What a number without a unit counts. In the other tables it is a byte, or unknown."""
 
@@ -191,18 +193,22 @@ def _findings(volume: Volume, line: Piece) -> Iterator[Finding]:
         of = {"volume": "name", **more}
         return {name: Value(getattr(volume, field), volume.spans[field]) for name, field in of.items()}
 
-    if volume.health is not None and volume.health not in _HEALTHY:
-        yield finding_at(line, "pool_unhealthy", f"zpool status {volume.name}", named(health="health"))
+    if volume.health is not None and volume.health not in {*_HEALTHY, _MEANT}:
+        of_pool = volume.kind == "zpool"
+        way_out = f"zpool status {volume.name}" if of_pool else "pvesm status   and journalctl -u pvestatd: why not"
+        yield finding_at(line, "pool_unhealthy", way_out, named(health="health"))
     if volume.kind == "quota":
         if "*" in line.text:
             yield finding_at(line, "disk_quota", "free space, or have the quota raised: quota -s", named())
         return
     free = f"free space in {volume.name}, or make it larger; `df` inside a container does not show it"
-    percent, metadata = volume.used_percent, volume.metadata_percent
+    # All of a thin volume may have been written to once, with room in the file system on it.
+    percent = volume.used_percent if volume.kind != "lvm-thin" else None
+    metadata = volume.metadata_percent
     if (percent is not None and percent >= 100) or (volume.available_bytes == 0 and volume.kind == "zfs"):
         field = "used_percent" if percent is not None else "available_bytes"
         yield finding_at(line, "disk_full", free, named(**{field: field}))
-    elif percent is not None and percent >= NEARLY_FULL_PERCENT and volume.kind != "lvm-thin":
+    elif percent is not None and percent >= NEARLY_FULL_PERCENT:
         yield finding_at(line, "disk_nearly_full", free, named(used_percent="used_percent"))
     if metadata is not None and metadata >= NEARLY_FULL_PERCENT:
         way_out = f"lvextend --poolmetadatasize +1G {volume.name}"

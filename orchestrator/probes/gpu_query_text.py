@@ -20,6 +20,8 @@ MAX_LINE = 400
 _BEGIN = re.compile(r"=+NVSMI LOG=+")
 _GPU = re.compile(r"GPU (?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])\s*")
 _LINE = re.compile(r"(?P<indent> *)(?P<title>[A-Z][\w .()/-]{0,60}?)(?: *: ?(?P<value>.*))?")
+_AT_THE_MARGIN = {"timestamp", "driver version", "cuda version", "attached gpus"}
+"""All else is indented: what is not is the driver's or the kernel's word in between, or the next command's."""
 _FIELDS: dict[str, tuple[str, Form]] = {
     "product name": ("name", "text"),
     "gpu uuid": ("uuid", "text"),
@@ -79,6 +81,8 @@ class QueryTextReader:
         gpu = _GPU.fullmatch(text)
         self._is_within = self._is_within or gpu is not None
         found = _LINE.fullmatch(text) if self._is_within else None
+        if found is not None and gpu is None and not found["indent"]:
+            found = found if found["title"].lower() in _AT_THE_MARGIN else None
         if found is None:
             self.end()
             return False

@@ -124,8 +124,10 @@ SIGNATURES: tuple[Signature, ...] = (
         r"failed \(exitcode: (?P<exitcode>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,6}) \(pid: (?P<pid>\d{1,9})\)"
         r"|--local_rank=(?P<local_rank3>\d{1,6})\b.{0,2000}exits with return code = (?P<exitcode3>-?\d{1,6})"
         r"|(?:terminated|exited|process finished) with exit code (?P<exitcode4>[1-9]\d{0,5})\b"
-        r"|\bexited with code (?P<exitcode5>[1-9]\d{0,5})\b"  # docker compose
-        r"|CalledProcessError: Command .{0,2000} returned non-zero exit status (?P<exitcode6>[1-9]\d{0,5})\b"
+        r"|^[\w.-]{1,80} exited with code (?P<exitcode5>[1-9]\d{0,5})\b"  # docker compose
+        # a launcher's: a program may do without git or gcc
+        r"|CalledProcessError: Command '\[?'?(?:[\w./~-]{0,300}/)?(?:python[\d.]*|torchrun|accelerate|deepspeed)\b"
+        r".{0,2000} returned non-zero exit status (?P<exitcode6>[1-9]\d{0,5})\b"
         r"|process rank (?P<rank>\d{1,6}) with PID (?P<pid4>\d{1,9}) on node (?P<host>\S{1,80}) exited on signal"
         r" (?P<signal4>\d{1,3}) \((?P<signal_name4>[A-Za-z ]{1,40})\)"
         r"|Command .{0,2000} died with <Signals\.(?P<signal_name>\w{1,20}): (?P<signal>\d{1,3})>"

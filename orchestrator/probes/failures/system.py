@@ -183,8 +183,9 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "io_error",
         "input/output error|errno 5]|(5)|eio|i/o error",
-        r"(?:blk_update_request|print_req_error|\] [\w-]{2,20}): .{0,40}error, dev (?P<device>\w{1,32})"
-        r"|Buffer I/O error on (?:dev|device) (?P<device2>[\w-]{1,32})"
+        # not of a drive without a medium
+        r"(?:blk_update_request|print_req_error|\] [\w-]{2,20}): .{0,40}error, dev (?!fd\d|sr\d)(?P<device>\w{1,32})"
+        r"|Buffer I/O error on (?:dev|device) (?!fd\d|sr\d)(?P<device2>[\w-]{1,32})"
         r"|\[Errno 5\]|Input/output error|write\(\): fd (?P<fd>\d{1,6}) failed",
         r"fd (?P<fd>\d{1,6}) failed",
         _ERRNO_PATH,
