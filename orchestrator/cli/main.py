@@ -61,7 +61,8 @@ def _open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)  # inheritable, as the standard streams are
+            os.dup2(opened, number)
+            os.set_inheritable(number, True)  # as the standard streams are; dup2 sees to it for another number only
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 

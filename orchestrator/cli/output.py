@@ -41,9 +41,7 @@ class Output:
     def note(self, text: str) -> None:
         try:
             _print(text, sys.stderr)
-        except BrokenPipeError:
-            raise
-        except OSError:  # a full disk under the file that it goes to: no reason to leave the work half done
+        except OSError:  # a full disk under it, or its reader left: no reason to leave the work half done
             silence(sys.stderr)
 
     def next_step(self, command: str) -> None:
@@ -67,10 +65,7 @@ class Output:
         lines += [f"    {line}" for line in plain_text(error.evidence).splitlines()]
         if error.way_out:
             lines += [f"  -> {line}" for line in error.way_out.splitlines()]
-        try:
-            self.note("\n".join(lines))
-        except BrokenPipeError:  # nobody reads it; the exit code tells
-            silence(sys.stderr)
+        self.note("\n".join(lines))
 
     def interrupted(self) -> None:
         self.note("\norch: interrupted. " + (self.still_running or "Nothing of this command runs on."))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.output import Output
 from orchestrator.cli.streams import write_to
 from orchestrator.errors import TransferError
 
@@ -46,6 +47,23 @@ def test_a_full_disk_under_stderr_ends_no_work(tmp_path: Path, words: str, code:
     done = orch(tmp_path, f"{words} 2>/dev/full")
     assert done.returncode == code
     assert ("here" in done.stdout) == (code == 0)
+
+
+def test_a_reader_of_stderr_that_left_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as left, monkeypatch.context() as changed:
+        changed.setattr(sys, "stderr", left)
+        Output(verbose=False).note("half of the work is done")
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+def test_what_is_opened_in_place_of_a_closed_stream_is_handed_on(tmp_path: Path, closed: str) -> None:
+    said = tmp_path / "said"
+    code = "import os, sys; from orchestrator.cli.main import _open_closed_streams; _open_closed_streams(); "
+    code += "open(sys.argv[1], 'w').write(str([os.get_inheritable(number) for number in range(3)]))"
+    subprocess.run(["sh", "-c", f'exec "$0" -c "$1" "$2" {closed}', sys.executable, code, str(said)], timeout=60)
+    assert said.read_text() == "[True, True, True]"
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
