@@ -194,9 +194,10 @@ def _here_or(arguments: argparse.Namespace, select: Callable[[], tuple[Target, .
 
 
 def _name_after_here(arguments: argparse.Namespace) -> str | None:
-    """`drop --here NAME`: the parser took it for the folder. None: it is one, with a slash in it, or none was given."""
+    """`drop --here NAME`: the parser took it for the folder. None: it is one, with a slash in it or as no name begins,
+    or none was given."""
     word: str | None = arguments.here
-    if not word or "/" in word:
+    if not word or "/" in word or word[0] in ".~":
         return None
     arguments.here = ""
     return word

@@ -39,7 +39,11 @@ def add_cache(cache: Parser, common: Parser) -> None:
     push.add_argument("--from", dest="source", metavar="TARGET|FOLDER", help=f"another target, or {store}")
     for local in (listing, verify, drop):
         local.add_argument(
-            "--here", nargs="?", const="", metavar="FOLDER", help=f"the snapshots of this machine, {store}"
+            "--here",
+            nargs="?",
+            const="",
+            metavar="FOLDER",
+            help=f"the snapshots of this machine, {store}; FOLDER has a slash in it",
         )
     for one in (save, verify, seed, clear, drop, fetch, push):
         target(one)

@@ -235,7 +235,9 @@ def targets_of(playbook: Playbook, inventory: Inventory) -> dict[str, tuple[str,
         try:
             names = tuple(target.name for target in select_targets(inventory, [step.target] if step.target else []))
         except UsageError as error:
-            way_out = error.way_out if step.target else "write `target: NAME` at the playbook's top, or in the step"
+            way_out = error.way_out
+            if not step.target and inventory.targets:
+                way_out = "write `target: NAME` at the playbook's top, or in the step"
             raise _of_target(playbook, step, error.what, error.evidence, way_out) from error
         if len(names) > 1 and step.operation in OF_ONE_TARGET:
             said = f"`{step.operation}` takes one target, and `{step.target}` is {len(names)}"

@@ -211,5 +211,6 @@ def test_a_word_after_here_is_a_name_where_it_can_be_no_folder(tmp_path, monkeyp
     for verb in ("drop", "verify"):
         assert main(["cache", verb, "--here", "nightly"]) == 2
         assert "'nightly'" in capsys.readouterr().err
-    for folder in ([], [f"{tmp_path}/elsewhere"]):
+    monkeypatch.chdir(tmp_path)
+    for folder in ([], [f"{tmp_path}/elsewhere"], ["."]):
         assert main(["cache", "verify", "--here", *folder]) == 0
