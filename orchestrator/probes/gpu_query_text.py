@@ -19,7 +19,7 @@ from orchestrator.probes.spans import Piece, Span, Value
 MAX_LINE = 400
 _BEGIN = re.compile(r"=+NVSMI LOG=+")
 _GPU = re.compile(r"GPU (?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])\s*")
-_LINE = re.compile(r"(?P<indent> *)(?P<title>[A-Z][\w .()/-]{0,60}?)(?: *: ?(?P<value>.*))?")
+_LINE = re.compile(r"(?P<indent> *)(?P<title>[A-Za-z][\w .()/-]{0,60}?)(?: *: ?(?P<value>.*))?")
 _AT_THE_MARGIN = {"timestamp", "driver version", "cuda version", "attached gpus"}
 """All else is indented: what is not is the driver's or the kernel's word in between, or the next command's."""
 _FIELDS: dict[str, tuple[str, Form]] = {
@@ -79,17 +79,17 @@ class QueryTextReader:
             self._is_within, self._titles = True, []
             return True
         gpu = _GPU.fullmatch(text)
-        self._is_within = self._is_within or gpu is not None
-        found = _LINE.fullmatch(text) if self._is_within else None
-        if found is not None and gpu is None and not found["indent"]:
-            found = found if found["title"].lower() in _AT_THE_MARGIN else None
-        if found is None:
-            self.end()
-            return False
         if gpu is not None:
             self._end_gpu()
-            self._titles = []
+            self._is_within, self._titles = True, []
             self._gpu = {"bus": (gpu["bus"], line.place(gpu, "bus"))}
+            return True
+        is_at_the_margin = text.partition(":")[0].strip().lower() in _AT_THE_MARGIN
+        if not self._is_within or not (text.startswith(" ") or is_at_the_margin):
+            self.end()
+            return False
+        found = _LINE.fullmatch(text)
+        if found is None:
             return True
         indent, title = len(found["indent"]), found["title"].strip().lower()
         self._titles = [each for each in self._titles if each[0] < indent]
