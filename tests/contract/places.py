@@ -121,4 +121,5 @@ class Stage:
         for server in self._servers:
             server.signal_connections(signal.SIGCONT)
             server.end()
-        shutil.rmtree(self.folder)
+        # A shared connection that has just ended takes its socket away by itself, and may do so now.
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -16,7 +16,7 @@ from orchestrator.agent.errors import AgentOpError
 from orchestrator.agent.far import blobs
 from orchestrator.agent.far.manifest import Entry, pack, tree_hash
 from orchestrator.agent.tree import describe_git, pull_tree, push_tree, scan_folder, scan_git_revision, switch_current
-from orchestrator.errors import BusyError, OutcomeUnknownError, TransferError
+from orchestrator.errors import BusyError, OutcomeUnknownError, TransferError, UsageError
 from tests.local_agent import LocalStarter, interpreters
 
 
@@ -428,7 +428,7 @@ async def test_a_commit_is_what_git_has_and_not_what_lies_around(tmp_path, store
         assert (Path(result.path) / "run.sh").read_text() == "#!/bin/sh\n"
         record = (await session.request("read_file", path=result.path + ".json")).body
         assert source.git.commit.encode() in record and b'"who":"me"' in record
-    with pytest.raises(TransferError, match="no revision"):
+    with pytest.raises(UsageError, match="no revision"):
         scan_git_revision(payload, "nonexistent")
 
 
