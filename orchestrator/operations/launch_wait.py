@@ -16,7 +16,7 @@ from orchestrator.errors import DeadlineError, OutcomeUnknownError, RunFailedErr
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.cache_use import parse_cache_use
 from orchestrator.probes.log import find_traceback, last_lines
-from orchestrator.probes.throughput import merge, read_tail
+from orchestrator.probes.throughput import BEFORE_TRAINING, merge, read_tail
 from orchestrator.probes.training import how_it_ended, parse_exit, parse_status
 from orchestrator.reports.launch import LaunchReport
 
@@ -62,8 +62,9 @@ async def wait_for(
     if timeout_s is None:
         timeout_s = FOREVER_S
     until = time.monotonic() + timeout_s
+    answer: dict[str, Any] = {}
     while True:
-        answer = await _wait_run(session, target, report.run_id, condition, until, on_status)
+        answer = await _wait_run(session, target, report.run_id, condition, until, on_status, answer)
         facts = await session.request(
             "run_facts", base=target.base, run_id=report.run_id, log_tail_bytes=LOG_TAIL_BYTES
         )
@@ -89,15 +90,15 @@ async def wait_for(
     run = facts.header["run"]
     if answer["exit"] is not None:
         raise_if_failed(target, report.run_id, answer["exit"], tail, stop_asked=bool(run["stop"]))
-    step = last_step(answer["status"], tail)
-    reached = answer["met"] or (condition.step is not None and step is not None and step >= condition.step)
+    step, wanted = last_step(answer["status"], tail), condition.wanted_step
+    reached = answer["met"] or (wanted is not None and step is not None and step >= wanted)
     if condition.step is not None and not reached:
         raise _ended_before(target, report.run_id, condition.step, step)
     return replace(
         report,
         waited=condition.kind,
         reached=reached,
-        status=answer["status"] or (None if step is None or answer["exit"] else {"step": step}),
+        status=answer["status"] if step is None or answer["exit"] else {**(answer["status"] or {}), "step": step},
         ended=answer["exit"],
         result=run["result"],
         cache=parse_cache_use(run.get("cache")),
@@ -111,21 +112,28 @@ async def _wait_run(
     condition: WaitCondition,
     until: float,
     on_status: Callable[[Mapping[str, Any]], None] | None,
+    answer: dict[str, Any],
 ) -> dict[str, Any]:
-    """The answer of wait_run. It knows the steps of status.json only: while there is none, and a step is waited for,
-    it comes back now and then, for a look at what was printed."""
-    answer: dict[str, Any] = {}
+    """The answer of wait_run. It knows the steps of status.json only: while that tells of none, and a step is waited
+    for, it comes back now and then, for a look at what was printed. Before the training begins that is another's.
+
+    answer: the one before; {} at first."""
     while True:
         left_s = max(0.0, until - time.monotonic())
-        looks = condition.wanted_step is not None and not answer.get("status")
+        said = parse_status(answer.get("status"))
+        looks = condition.wanted_step is not None and (said is None or said.step is None)
         wait_s = min(left_s, PRINTED_EVERY_S) if looks else left_s
+        before = answer.get("status")
         async for reply in session.stream(
             "wait_run", base=target.base, run_id=run_id, condition=condition.as_params(), wait_s=wait_s
         ):
-            if not reply.final and on_status and reply.header.get("status"):
-                on_status(reply.header["status"])
+            status = reply.header.get("status")
+            if not reply.final and on_status and status and status != before:
+                on_status(status)
             answer = reply.header
-        if answer["reason"] != "timeout" or not answer["status"] or wait_s == left_s:
+        said = parse_status(answer["status"])
+        may_print = said is None or (said.step is None and said.phase not in BEFORE_TRAINING)
+        if answer["reason"] != "timeout" or wait_s == left_s or may_print:
             return answer
 
 

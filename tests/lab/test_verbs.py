@@ -147,6 +147,16 @@ def test_a_step_that_is_only_printed_is_waited_for(place: Place) -> None:
     assert done.returncode == 12 and "it goes on, at step " in said(done)
 
 
+def test_a_printed_step_is_waited_for_beside_a_status_that_tells_of_none(place: Place) -> None:
+    writes = """echo '{"phase": "training", "compiled": {"fallbacks": 0}}' >$ORCH_RUN_DIR/status.json"""
+    place.write(command=["sh", "-c", f"{writes}; exec python3 foreign.py 100000 0.02"])
+    place.ok("deploy")
+    assert ", step " in place.ok("launch", "--wait", "step:30", timeout_s=20)
+    place.ok("stop")
+    place.write(command=["python3", "foreign.py", "3", "0.01"])
+    assert "got there and ended well" in place.ok("launch", "--wait", "first-step", timeout_s=20)
+
+
 def test_follow_ends_with_the_run(place: Place) -> None:
     place.write(command=["python3", "foreign.py", "40", "0.05"])
     place.ok("deploy")
