@@ -15,8 +15,8 @@ GIT_LINK, GIT_SUBMODULE = 0o120000, 0o160000
 
 
 def scan_git_revision(folder: Path, revision: str, exclude: Sequence[str] = ()) -> TreeSource:
-    """Files of `revision` below the folder, without filters or line-end conversion. Blocks. Raises UsageError (git knows
-    none of that name), TransferError."""
+    """Files of `revision` below the folder, without filters or line-end conversion. Blocks. Raises UsageError (git
+    knows none of that name), TransferError."""
     commit = resolve_revision(folder, revision)
     label = f"{folder} at {commit[:12]}"
     patterns = [*BUILT_IN_EXCLUDES, *exclude]
