@@ -18,6 +18,7 @@ from orchestrator.errors import OutcomeUnknownError
 from tests.local_agent import LocalStarter
 
 MEGABYTE = 1_000_000
+SOME = 5
 
 
 class Keeper:
@@ -61,12 +62,17 @@ class Keeper:
     def whole(self, name):
         return self.ask("snapshot_verify", name=name) == {"damaged": []}
 
+    def arrived(self):
+        """Contents that are whole, of a transfer that is not."""
+        return sum(1 for path in (self.snapshots / ".incoming" / "blobs").glob("*") if path.name != "part")
+
     def kill(self):
         os.killpg(self.starter.processes[0].pid, signal.SIGKILL)
 
 
 def move(source, sink, name, *, new_name=None, cut_at_bytes=None):
-    """The relay as it was used. cut_at_bytes: the taking agent is killed once so much was to be sent to it."""
+    """The relay as it was used. cut_at_bytes: the taking agent is killed once so much was to be sent to it, and some
+    contents of it have arrived."""
 
     async def run():
         async with source.agent() as giving, sink.agent() as taking:
@@ -77,6 +83,9 @@ def move(source, sink, name, *, new_name=None, cut_at_bytes=None):
                 async def counting(data):
                     sent[0] += len(data)
                     if sent[0] > cut_at_bytes:
+                        async with asyncio.timeout(60):
+                            while sink.arrived() <= SOME:
+                                await asyncio.sleep(0.005)
                         sink.kill()
                     await write(data)
 
@@ -191,8 +200,8 @@ def test_a_transfer_that_is_cut_is_said_to_be_incomplete_and_goes_on(two):
         move(source, sink, "nightly", cut_at_bytes=MEGABYTE)
     listed = sink.ask("list_snapshots")
     assert (listed["snapshots"], listed["arriving"]) == ([], ["nightly"])
-    arrived = len(set(os.listdir(sink.snapshots / ".incoming" / "blobs")) - {"part"})
-    assert arrived > 5
+    arrived = sink.arrived()
+    assert SOME < arrived < 26
     done = move(source, sink, "nightly")
     assert done.contents_sent == 26 - arrived and sink.whole("nightly")
     assert contents(sink.snapshots / "nightly") == contents(source.snapshots / "nightly")
