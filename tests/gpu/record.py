@@ -111,6 +111,9 @@ BACKWARD_AT_ONCE = "; import torch._functorch.config; torch._functorch.config.fo
 """Drafters that share a device share its one thread of autograd: one that compiles waits for that thread, which waits
 for dynamo's lock to compile another's backward pass. With a device each they do not; this keeps them from it on one."""
 
+LONG = {} if SMALL else {"data.max_tokens": 8192, "train.anchors": 512, "log.every_steps": 3}
+"""Rows in which attention is most of a step, as in a user's: what a step without its kernel costs is seen here only."""
+
 
 def reentrant(edits: Edits) -> Edits:
     """Layers recomputed as most trainers do it: in the forward pass they run without gradients, and what has gradients
@@ -147,6 +150,8 @@ VARIANTS = {
     "unguarded": Variant(COMPILED_BY_EACH),
     "silenced": Variant(with_line(SILENCED)),
     "stuck": Variant(with_line(SILENCED + BACKWARD_AT_ONCE)),
+    "healthy_long": Variant(settings={**LONG, "steps": 60, "checkpoint.every_steps": 30}),
+    "stuck_long": Variant(with_line(SILENCED + BACKWARD_AT_ONCE), LONG),
     "healthy_on_two": Variant(on_two({}), drafters=2),
     "stuck_on_two": Variant(on_two(with_line(SILENCED)), drafters=2),
     "stuck_recomputing": Variant(reentrant(with_line(SILENCED)), {"train.recompute": True}),
@@ -166,11 +171,10 @@ VARIANTS = {
 }
 
 
-def write_data(path: Path) -> None:
-    """Texts of every length up to the longest, so that every bucket is met."""
+def write_data(path: Path, longest: int) -> None:
+    """Texts of every length up to `longest` tokens, so that every bucket is met."""
     chance = random.Random(0)
     words = ["".join(chance.choice("abcdefghijklmnop") for _ in range(chance.randint(2, 8))) for _ in range(400)]
-    longest = SETTINGS["data.max_tokens"]
     with path.open("w", encoding="utf-8") as stream:
         for _ in range(600):
             count = 8 + int(longest / 3 * chance.random() ** 2)
@@ -251,10 +255,11 @@ def record(name: str, variant: Variant, work: Path) -> dict[str, Any]:
     run.mkdir(parents=True)
     payload = edited_payload(folder, variant.edits)
     data = folder / "data.jsonl"
-    write_data(data)
+    settings = {**SETTINGS, **variant.settings}
+    write_data(data, settings["data.max_tokens"])
     spec = {
         "run_id": name,
-        "settings": {**SETTINGS, **variant.settings},
+        "settings": settings,
         "targets": 2,
         "drafters": variant.drafters,
         "data": str(data),
