@@ -152,8 +152,8 @@ VARIANTS = {
     "stuck": Variant(with_line(SILENCED + BACKWARD_AT_ONCE)),
     "healthy_long": Variant(settings={**LONG, "steps": 60, "checkpoint.every_steps": 30}),
     "stuck_long": Variant(with_line(SILENCED + BACKWARD_AT_ONCE), LONG),
-    "healthy_on_two": Variant(on_two({}), drafters=2),
-    "stuck_on_two": Variant(on_two(with_line(SILENCED)), drafters=2),
+    "healthy_on_two": Variant(on_two({}), {**LONG, "steps": 60, "checkpoint.every_steps": 30}, drafters=2),
+    "stuck_on_two": Variant(on_two(with_line(SILENCED)), LONG, drafters=2),
     "stuck_recomputing": Variant(reentrant(with_line(SILENCED)), {"train.recompute": True}),
     "force_compile": Variant(with_line(DYNAMO + "force_compile_during_fx_trace = True")),
     "always_false": Variant(
