@@ -101,16 +101,17 @@ class RunFacts:
 
     @property
     def trained_s(self) -> float | None:
-        """At most so long, as far as anybody tells: since its training began or its first line, else since it was
-        started."""
+        """As far as anybody tells: since its training began, else from its first line to its last (an evaluation that
+        follows is no training); at most so long, where it has none: since it was started."""
         if self.record is None:
             return None
         status, ended = self.record.status, self.record.state.exit
         until_s = ended.ended_at if ended is not None else status.updated_at if status is not None else None
         in_training = status is not None and status.phase == "training"
         began_s = status.phase_started_at if status is not None and in_training else None
-        if began_s is None and self.pace is not None:
-            began_s = next((one.at_s for one in self.pace.samples if one.at_s is not None), None)
+        told = [one.at_s for one in self.pace.samples if one.at_s is not None] if self.pace is not None else []
+        if began_s is None and told:
+            began_s, until_s = told[0], told[-1]
         began_s = began_s if began_s is not None else self.record.created_at
         return None if until_s is None or began_s is None else until_s - began_s
 

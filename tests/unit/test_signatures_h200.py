@@ -12,9 +12,9 @@ from orchestrator.probes.pace import parse_metrics
 from tests.recordings import Recording, load
 from tests.unit.cases import GOOD_ID, NOW_S, RUN_ID, diagnosed, facts, ids
 
-HEALTHY = ("healthy_cold", "healthy_warm", "healthy_one")
-GOOD = {1: "healthy_one", 3: "healthy_cold"}
-"""Drafters -> the recording that is the last good run of a broken one: the same data, the same settings."""
+HEALTHY = ("healthy_cold", "healthy_warm", "healthy_one", "healthy_long", "healthy_on_two")
+GOOD = {(1, 2048): "healthy_one", (3, 2048): "healthy_cold", (3, 8192): "healthy_long"}
+"""Drafters and longest row -> the recording that is the last good run of a broken one: the same data and settings."""
 MINUTES = 60.0
 """Seconds of a recording are told as minutes: a rate is judged over minutes."""
 ENDED = {"exit_code": 3, "started_at": NOW_S - 900, "ended_at": NOW_S}
@@ -47,7 +47,9 @@ def run_of(
 
 
 def judged(recording: Recording, run: RunFacts, **changes: Any) -> Diagnosis:
-    name = recording.name if recording.name in HEALTHY else GOOD[recording.raw["run"]["drafters"]]
+    asked = recording.raw["run"]
+    shape = asked["drafters"], asked["settings"]["data.max_tokens"]
+    name = recording.name if recording.name in HEALTHY else GOOD[shape]
     good = run_of(load(name), run_id=GOOD_ID, exit_record=ENDED)
     return diagnosed(run=run, good=good, **changes)
 
@@ -61,14 +63,16 @@ def test_no_phase_of_a_healthy_run_gives_a_finding(name: str, stretch: float) ->
         phases.add(snapshot["status"]["phase"])
         found = judged(recording, run_of(recording, number, stretch=stretch))
         assert ids(found) == [], (snapshot["at_s"], snapshot["status"]["phase"], found.findings)
-    assert {"loading", "preparing", "compiling", "training", "checkpointing", "stopping"} <= phases
-    assert name != "healthy_cold" or "evaluating" in phases
+    assert {"loading", "preparing", "compiling", "training", "checkpointing"} <= phases
+    assert phases & {"stopping", "done"}
+    assert name in ("healthy_warm", "healthy_one") or "evaluating" in phases
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_run_that_was_stopped_gives_a_finding_neither(name: str) -> None:
+def test_a_healthy_run_that_has_ended_gives_a_finding_neither(name: str) -> None:
     recording = load(name)
-    assert ids(judged(recording, run_of(recording, exit_record=ENDED))) == []
+    ended = {**ENDED, "exit_code": recording.raw["exit_code"]}
+    assert ids(judged(recording, run_of(recording, exit_record=ended))) == []
 
 
 BROKEN = {
@@ -79,6 +83,8 @@ BROKEN = {
     "silenced": (60.0, None, "torch-changed"),
     "always_false": (60.0, None, "torch-changed"),
     "force_compile": (1.0, None, "torch-changed"),
+    "stuck": (1.0, None, "fx-race"),
+    "stuck_long": (1.0, 1, "fx-race"),
 }
 
 
@@ -100,6 +106,29 @@ def test_the_fallback_is_five_times_slower_and_says_so_without_any_text() -> Non
     assert ids(found)[0] == "eager-fallback", found.findings
     assert any("4307 MiB" in line for line in found.findings[0].evidence)
     assert run.tokens_per_s is not None and run.tokens_per_s < 0.25 * 55_000
+
+
+def test_a_stuck_flag_is_named_while_the_run_goes_on_at_a_fifth_of_its_rate() -> None:
+    recording = load("stuck_long")
+    number = last_training(recording)
+    run = run_of(recording, number)
+    found = judged(recording, run)
+    assert ids(found)[0] == "fx-race", found.findings
+    assert run.tokens_per_s is not None and run.tokens_per_s < 0.25 * 206_000
+    (eager,) = [one for one in found.findings if one.id == "eager-fallback"]
+    assert any("65531 MiB; 6929 MiB at the last good run" in line for line in eager.evidence), eager.evidence
+
+
+def test_a_stuck_flag_that_nobody_asks_for_is_told_by_rate_and_memory() -> None:
+    """A payload of one's own counts nothing."""
+    recording = load("stuck_long")
+    run = run_of(recording, last_training(recording), counts=False)
+    assert ids(judged(recording, run))[:2] == ["torch-changed", "eager-fallback"]
+
+
+def last_training(recording: Recording) -> int:
+    phases = [one["status"]["phase"] for one in recording.snapshots]
+    return len(phases) - 1 - phases[::-1].index("training")
 
 
 def test_a_run_that_hangs_after_a_wrong_cure_is_stalled_and_its_edit_is_named_first() -> None:
