@@ -9,10 +9,11 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(PROJECT / "tests/gpu"), str(PROJECT / "remote_payload")]
 
 import contract  # noqa: E402
+import record  # noqa: E402
 import two_gpus  # noqa: E402
 
 START_S = {False: 240.0, True: 120.0}
@@ -30,21 +32,6 @@ COMPILED_BY = re.compile(
     r"compiled by process (\d+) of the drafters: (\d+) graphs, (\d+) found in the cache, (\d+) not"
 )
 COMPILING = re.compile(r"compiling \d+ of \d+: .* on (\S+)")
-UNGUARDED = """
-import contextlib, sys
-sys.path.insert(0, {payload!r})
-import attention, fx_guard, sealing, train, torch, warmup
-import torch._dynamo
-fx_guard.install = lambda: False
-warmup.compile_all = lambda *words: None  # each thread compiles what it meets
-attention.compiled_or_fallback = lambda what: contextlib.nullcontext()
-def count(what, cause=None):
-    sealing._fallbacks += 1
-attention.eager_fallback = count
-torch._dynamo.config.error_on_nested_fx_trace = False
-sys.exit(train.main([]))
-"""
-"""What the trainer was before it had a guard, a seal and a plan."""
 
 
 @dataclass
@@ -88,22 +75,20 @@ class Job:
     process: subprocess.Popen[bytes] | None = None
     began: float = 0.0
 
-    def start(self, *, unguarded: bool = False) -> None:
+    def start(self) -> None:
         variables = {
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
             contract.RUN_DIR_VARIABLE: str(self.run),
             "PYTHONUNBUFFERED": "1",
         }
-        program = (
-            ["-c", UNGUARDED.format(payload=str(two_gpus.PAYLOAD))]
-            if unguarded
-            else [str(two_gpus.PAYLOAD / "train.py")]
-        )
         self.began = time.monotonic()
         with (self.run / contract.RUN_LOG).open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *program], env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT
+                [sys.executable, str(two_gpus.PAYLOAD / "train.py")],
+                env={**os.environ, **variables},
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def code(self) -> int | None:
@@ -182,13 +167,26 @@ def last_words(job: Job) -> dict[str, Any]:
     return {} if job.code() in (None, 0) else {"log": job.log()[-1200:]}
 
 
-def keep(to: Path, run: Path) -> None:
-    """The records of a run, for `orch doctor` to read elsewhere."""
-    to.mkdir(exist_ok=True)
-    for name in (contract.RUN_SPEC, contract.STATUS, contract.RUNTIME, contract.METRICS):
-        if (run / name).is_file():
-            shutil.copy(run / name, to / name)
-    (to / contract.RUN_LOG).write_bytes((run / contract.RUN_LOG).read_bytes()[-200_000:])
+def recorded(name: str, split: tuple[int, int], to: Path, training_s: float) -> dict[str, Any]:
+    """A variant of tests/gpu/record.py, stopped when it has trained for so long; `to` keeps its record."""
+    shipped = record.VARIANTS[name]
+    settings = {**shipped.settings, "steps": 2000}
+    variant = replace(shipped, settings=settings, targets=split[0], drafters=split[1])
+    with tempfile.TemporaryDirectory(prefix="record-") as work:
+        told = record.record(name, variant, Path(work), most_training_s=training_s, most_run_s=120.0)
+    (to / f"{name}.json").write_text(json.dumps(record.trimmed(told), separators=(",", ":")) + "\n")
+    compiled = (told["snapshots"][-1]["status"] or {}).get("compiled") or {}
+    rates = [line["tokens_per_s"] for line in told["metrics"][3:]]
+    peaks = [max(line["peak_memory_mib"]) for line in told["metrics"] if line["peak_memory_mib"]]
+    stopped = told["exit_code"] in (contract.EXIT_OK, contract.EXIT_STOPPED_WITH_CHECKPOINT)
+    return {
+        "tokens_per_s": round(statistics.median(rates)) if rates else None,
+        "steps": told["metrics"][-1]["step"] if told["metrics"] else 0,
+        "peak_mib": round(max(peaks)) if peaks else None,
+        **{count: compiled.get(count) for count in ("fallbacks", "recompiles", "tracing_stuck")},
+        "exit_code": told["exit_code"],
+        **({} if stopped else {"log": told["log_tail"][-1200:]}),
+    }
 
 
 class GpuUse:

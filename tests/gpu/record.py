@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -23,10 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 PAYLOAD = Path(__file__).resolve().parents[2] / "remote_payload"
 SNAPSHOT_S = 2.5
 LOG_TAIL_BYTES = 6000
-DEVICE = os.environ.get("RECORD_DEVICE", "cuda")
+DEVICE = os.environ.get("RECORD_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 MOST_TRAINING_S = float(os.environ.get("RECORD_MOST_TRAINING_S", "25"))
 MOST_RUN_S = float(os.environ.get("RECORD_MOST_RUN_S", "120"))
 SMALL = DEVICE == "cpu"
@@ -103,6 +104,7 @@ class Variant:
     variables: dict[str, str] = field(default_factory=dict)
     cache_of: str = ""
     """The variant whose cache it begins with; empty: cold."""
+    targets: int = 2
     drafters: int = 3
 
 
@@ -221,7 +223,9 @@ def gpu_now() -> list[str]:
     return done.stdout.splitlines()
 
 
-def watch(running: subprocess.Popen[bytes], run: Path) -> list[dict[str, Any]]:
+def watch(
+    running: subprocess.Popen[bytes], run: Path, most_training_s: float, most_run_s: float
+) -> list[dict[str, Any]]:
     """Snapshots: at every change of phase, and every few seconds. Stops it when it has trained long enough."""
     snapshots: list[dict[str, Any]] = []
     began = time.time()
@@ -238,10 +242,10 @@ def watch(running: subprocess.Popen[bytes], run: Path) -> list[dict[str, Any]]:
                 last, taken = said, now
             if status.get("step") and trained_since is None:
                 trained_since = now
-        if trained_since is not None and now - trained_since > MOST_TRAINING_S:
+        if trained_since is not None and now - trained_since > most_training_s:
             running.send_signal(signal.SIGTERM)
             trained_since = float("inf")
-        if now - began > MOST_RUN_S:
+        if now - began > most_run_s:
             running.kill()
         time.sleep(0.1)
     status = read(run / "status.json")
@@ -249,7 +253,14 @@ def watch(running: subprocess.Popen[bytes], run: Path) -> list[dict[str, Any]]:
     return snapshots
 
 
-def record(name: str, variant: Variant, work: Path) -> dict[str, Any]:
+def record(
+    name: str,
+    variant: Variant,
+    work: Path,
+    *,
+    most_training_s: float = MOST_TRAINING_S,
+    most_run_s: float = MOST_RUN_S,
+) -> dict[str, Any]:
     folder = work / name
     run = folder / "run"
     run.mkdir(parents=True)
@@ -260,7 +271,7 @@ def record(name: str, variant: Variant, work: Path) -> dict[str, Any]:
     spec = {
         "run_id": name,
         "settings": settings,
-        "targets": 2,
+        "targets": variant.targets,
         "drafters": variant.drafters,
         "data": str(data),
     }
@@ -281,11 +292,12 @@ def record(name: str, variant: Variant, work: Path) -> dict[str, Any]:
     with (run / "run.log").open("ab") as log:
         argv = [sys.executable, str(payload / "train.py")]
         running = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd=payload)
-        snapshots = watch(running, run)
+        snapshots = watch(running, run, most_training_s, most_run_s)
     log_bytes = (run / "run.log").read_bytes()
     lines = (run / "metrics.jsonl").read_text().splitlines() if (run / "metrics.jsonl").is_file() else []
     return {
         "variant": name,
+        "folder": str(folder),
         "variables": variant.variables,
         "run": spec,
         "began_at": began,
@@ -326,8 +338,8 @@ def trimmed(told: dict[str, Any]) -> dict[str, Any]:
         "log_tail": "\n".join(lines)[-LOG_TAIL_BYTES:] + "\n",
     }
     text = json.dumps(record, sort_keys=True)
-    text = re.sub(rf"/tmp/record-[^/]+/{told['variant']}/payload", "/root/payload", text)
-    cleaned: dict[str, Any] = json.loads(re.sub(rf"/tmp/record-[^/]+/{told['variant']}", "/root/run", text))
+    text = text.replace(f"{told['folder']}/payload", "/root/payload").replace(told["folder"], "/root/run")
+    cleaned: dict[str, Any] = json.loads(text)
     return cleaned
 
 
