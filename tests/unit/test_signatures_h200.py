@@ -12,9 +12,14 @@ from orchestrator.probes.pace import parse_metrics
 from tests.recordings import Recording, load
 from tests.unit.cases import GOOD_ID, NOW_S, RUN_ID, diagnosed, facts, ids
 
-HEALTHY = ("healthy_cold", "healthy_warm", "healthy_one", "healthy_long", "healthy_on_two")
-GOOD = {(1, 2048): "healthy_one", (3, 2048): "healthy_cold", (3, 8192): "healthy_long"}
-"""Drafters and longest row -> the recording that is the last good run of a broken one: the same data and settings."""
+HEALTHY = ("healthy_cold", "healthy_warm", "healthy_one", "healthy_long", "healthy_on_two", "healthy_five_targets")
+GOOD = {
+    (2, 1, 2048): "healthy_one",
+    (2, 3, 2048): "healthy_cold",
+    (2, 3, 8192): "healthy_long",
+    (5, 3, 8192): "healthy_five_targets",
+}
+"""Targets, drafters, longest row -> the recording that is the last good run of a broken one: the same settings."""
 MINUTES = 60.0
 """Seconds of a recording are told as minutes: a rate is judged over minutes."""
 ENDED = {"exit_code": 3, "started_at": NOW_S - 900, "ended_at": NOW_S}
@@ -48,7 +53,7 @@ def run_of(
 
 def judged(recording: Recording, run: RunFacts, **changes: Any) -> Diagnosis:
     asked = recording.raw["run"]
-    shape = asked["drafters"], asked["settings"]["data.max_tokens"]
+    shape = asked["targets"], asked["drafters"], asked["settings"]["data.max_tokens"]
     name = recording.name if recording.name in HEALTHY else GOOD[shape]
     good = run_of(load(name), run_id=GOOD_ID, exit_record=ENDED)
     return diagnosed(run=run, good=good, **changes)
@@ -65,7 +70,7 @@ def test_no_phase_of_a_healthy_run_gives_a_finding(name: str, stretch: float) ->
         assert ids(found) == [], (snapshot["at_s"], snapshot["status"]["phase"], found.findings)
     assert {"loading", "preparing", "compiling", "training", "checkpointing"} <= phases
     assert phases & {"stopping", "done"}
-    assert name in ("healthy_warm", "healthy_one") or "evaluating" in phases
+    assert name in ("healthy_warm", "healthy_one", "healthy_five_targets") or "evaluating" in phases
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -85,6 +90,7 @@ BROKEN = {
     "force_compile": (1.0, None, "torch-changed"),
     "stuck": (1.0, None, "fx-race"),
     "stuck_long": (1.0, 1, "fx-race"),
+    "stuck_five_targets": (1.0, None, "fx-race"),
 }
 
 
@@ -108,20 +114,29 @@ def test_the_fallback_is_five_times_slower_and_says_so_without_any_text() -> Non
     assert run.tokens_per_s is not None and run.tokens_per_s < 0.25 * 55_000
 
 
-def test_a_stuck_flag_is_named_while_the_run_goes_on_at_a_fifth_of_its_rate() -> None:
-    recording = load("stuck_long")
-    number = last_training(recording)
-    run = run_of(recording, number)
+STUCK = {
+    # recording -> its peak and the good run's
+    "stuck_long": "65531 MiB; 6929 MiB",
+    "stuck_five_targets": "59169 MiB; 7371 MiB",
+}
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_a_stuck_flag_is_named_while_the_run_goes_on_at_a_fraction_of_its_rate(name: str) -> None:
+    recording = load(name)
+    run = run_of(recording, last_training(recording))
     found = judged(recording, run)
     assert ids(found)[0] == "fx-race", found.findings
-    assert run.tokens_per_s is not None and run.tokens_per_s < 0.25 * 206_000
+    assert found.findings[0].severity == "critical"
     (eager,) = [one for one in found.findings if one.id == "eager-fallback"]
-    assert any("65531 MiB; 6929 MiB at the last good run" in line for line in eager.evidence), eager.evidence
+    assert any(f"{STUCK[name]} at the last good run" in line for line in eager.evidence), eager.evidence
+    (slow,) = [one for one in found.findings if one.id == "slow"]
+    assert slow.severity == "critical"  # less than half
 
 
 def test_a_stuck_flag_that_nobody_asks_for_is_told_by_rate_and_memory() -> None:
     """A payload of one's own counts nothing."""
-    recording = load("stuck_long")
+    recording = load("stuck_five_targets")
     run = run_of(recording, last_training(recording), counts=False)
     assert ids(judged(recording, run))[:2] == ["torch-changed", "eager-fallback"]
 
