@@ -57,7 +57,7 @@ def _schedule(arguments: argparse.Namespace, file: str, output: Output) -> int:
         )
         output.result(cron_line(job))
         return 0
-    if arguments.dry_run or not _agreed(arguments, output):
+    if arguments.dry_run or not _agreed(arguments):
         return 0
     written = schedule.write_units(job, units, system=arguments.system, offline=offline)
     output.result("\n".join(f"written: {path}" for path in written))
@@ -139,7 +139,7 @@ def _commands(job: Job, loaded: Loaded) -> list[tuple[str, list[str]]]:
     return commands
 
 
-def _agreed(arguments: argparse.Namespace, output: Output) -> bool:
+def _agreed(arguments: argparse.Namespace) -> bool:
     """Raises UsageError where nobody can be asked."""
     if arguments.yes:
         return True

@@ -117,9 +117,9 @@ async def open_target(target: Target, *, trace: Trace | None = None) -> Containe
     return ContainerTransport(await connect(target.host, trace=trace), target.kind, place)
 
 
-async def open_host(host: Host, *, trace: Trace | None = None) -> ContainerTransport:
+async def open_host(host: Host) -> ContainerTransport:
     """The host itself, whatever containers it has."""
-    transport = await connect(host, trace=trace)
+    transport = await connect(host)
     return ContainerTransport(transport, "none", _place(host, f"{host.name} ({transport.label})", None))
 
 

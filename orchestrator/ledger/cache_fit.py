@@ -46,10 +46,10 @@ class Fit:
     """Hard fields that could not be compared."""
 
 
-def parse_maker(told: object, run_id: str | None = None) -> Maker | None:
+def parse_maker(told: object) -> Maker | None:
     raw = as_mapping(told)
     hard = as_mapping(raw.get("hard"))
-    return Maker(as_str(raw.get("run_id")) or run_id, hard, as_mapping(raw.get("soft"))) if hard else None
+    return Maker(as_str(raw.get("run_id")), hard, as_mapping(raw.get("soft"))) if hard else None
 
 
 def parse_makers(told: object) -> tuple[Maker, ...]:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -91,14 +91,13 @@ async def doctor(
     *,
     named: bool = False,
     trace: Trace | None = None,
-    clock: Callable[[], float] = time.time,
 ) -> DoctorReport:
     """wanted: a run's id, its beginning, or `last`; None: the live run, else the newest, and the target as it is now.
     named: commands have to name the target. Raises UsageError when there is no such run; a target that cannot be
     reached is a finding."""
     try:
         async with all_sessions(target, trace) as sessions:
-            case = replace(await _look(sessions, target, wanted, clock), named=named)
+            case = replace(await _look(sessions, target, wanted), named=named)
             diagnosis = diagnose(case)
             await _keep(sessions.target, target, case, diagnosis)
     except (UnreachableError, HostKeyError, AuthError, ContainerError, OutcomeUnknownError) as error:
@@ -151,15 +150,15 @@ PAST = _Target(None, None, None, None, None, {}, None, None, None)
 """Nothing of the target as it is now tells of a run that is over since."""
 
 
-async def _look(sessions: Sessions, target: Target, wanted: str | None, clock: Callable[[], float]) -> Case:
+async def _look(sessions: Sessions, target: Target, wanted: str | None) -> Case:
     session, gathering = sessions.target, _Gathering()
     runs = await all_runs(session, target)
     run_id = None if wanted is None else choose_run([run.run_id for run in runs], wanted)
-    before_s = clock()
+    before_s = time.time()
     facts = await session.request(
         "run_facts", base=target.base, run_id=run_id, log_tail_bytes=LOG_BYTES, surroundings=True
     )
-    after_s = clock()
+    after_s = time.time()
     newest = not runs or run_id is None or run_id == runs[-1].run_id
     now_s = as_float(facts.header.get("now"))
     record = parse_run_record(facts.header)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.agent.client import AgentSession
@@ -39,11 +39,11 @@ sort | head -n 1"""
 PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 
 
-async def setup(target: Target, *, trace: Trace | None = None, clock: Callable[[], float] = time.time) -> SetupReport:
+async def setup(target: Target, *, trace: Trace | None = None) -> SetupReport:
     """A target that cannot be reached is part of the answer."""
     try:
         async with all_sessions(target, trace) as sessions:
-            found = rows(target, await _facts(sessions, target, clock))
+            found = rows(target, await _facts(sessions, target))
     except (UnreachableError, HostKeyError, AuthError, ContainerError, OutcomeUnknownError) as error:
         found = _not_reached(error, target)
     return SetupReport(target.name, target.label, found)
@@ -55,11 +55,11 @@ def _not_reached(error: OrchError, target: Target) -> Any:
     return not_reached(link.part, link.what + evidence, link.way_out, target)
 
 
-async def _facts(sessions: Sessions, target: Target, clock: Callable[[], float]) -> SetupFacts:
+async def _facts(sessions: Sessions, target: Target) -> SetupFacts:
     session, payload = sessions.target, target.payload
-    before_s = clock()
+    before_s = time.time()
     facts = (await session.request("run_facts", base=target.base)).header
-    after_s = clock()
+    after_s = time.time()
     ready, asked, batch, listed = await asyncio.gather(
         session.request(
             "preflight",

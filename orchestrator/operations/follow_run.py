@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -56,15 +56,13 @@ async def follow_run(
     *,
     timeout_s: float | None,
     on_link: Callable[[str], None] = lambda text: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     trace: Trace | None = None,
 ) -> R:
     """What `decide` says once it says something; whatever it raises ends the following.
 
     Raises DeadlineError (timeout_s is over), UsageError (there is no such run), and what connecting raises other than a
     lost link: a container that was stopped is an answer."""
-    began = clock()
+    began = time.monotonic()
     lost: Exception | None = None
     while True:
         try:
@@ -73,7 +71,7 @@ async def follow_run(
                     on_link(f"{target.name}: the link is back")
                     lost = None
                 while True:
-                    since_s = clock() - began
+                    since_s = time.monotonic() - began
                     look = await _look(session, target, run_id, since_s)
                     if look is None:
                         raise UsageError(f"there is no run {run_id} on {target.name}", way_out="orch runs")
@@ -82,14 +80,14 @@ async def follow_run(
                         return found
                     if timeout_s is not None and since_s >= timeout_s:
                         raise _over(target, run_id, timeout_s, look)
-                    await sleep(_pause_s(since_s, timeout_s))
+                    await asyncio.sleep(_pause_s(since_s, timeout_s))
         except (*LINK_LOST, BusyError) as error:
-            if timeout_s is not None and clock() - began >= timeout_s:
+            if timeout_s is not None and time.monotonic() - began >= timeout_s:
                 raise
             if lost is None:
                 on_link(f"{target.name}: {error.what}; what runs there goes on, it is tried again")
             lost = error
-            await sleep(LINK_S)
+            await asyncio.sleep(LINK_S)
 
 
 def _pause_s(since_s: float, timeout_s: float | None) -> float:

@@ -30,7 +30,6 @@ async def warm_up(
     target: Target,
     request: LaunchRequest,
     *,
-    on_starting: Callable[[], None] | None = None,
     on_started: Callable[[LaunchReport], None] | None = None,
     on_status: Callable[[Mapping[str, Any]], None] | None = None,
     on_pass: Callable[[WarmupPass], None] | None = None,
@@ -41,8 +40,7 @@ async def warm_up(
     asked = replace(request, warmup=True, wait=WaitCondition("end"), resume=None)
     passes: list[WarmupPass] = []
     while len(passes) < MOST_PASSES and not (passes and passes[-1].found_all):
-        events = {"on_starting": on_starting, "on_started": on_started, "on_status": on_status}
-        report = await launch(target, asked, trace=trace, **events)  # type: ignore[arg-type]
+        report = await launch(target, asked, on_started=on_started, on_status=on_status, trace=trace)
         passes.append(_pass(report))
         if on_pass:
             on_pass(passes[-1])

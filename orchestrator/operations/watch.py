@@ -52,17 +52,17 @@ Connect = Callable[[], AbstractAsyncContextManager[AgentSession]]
 
 
 async def watch(
-    target: Target, run_id: str | None = None, *, interval_s: float = INTERVAL_S, trace: Trace | None = None
+    target: Target, run_id: str | None = None, *, trace: Trace | None = None
 ) -> AsyncGenerator[StatusReport]:
     """One report a frame, and at least one in AGEING_S; never ends by itself. run_id None: the live or newest run,
     also one that is started later. Until the first report it raises what connecting raises."""
-    async with aclosing(Watch(target, run_id, lambda: agent_session(target, trace), interval_s).reports()) as reports:
+    async with aclosing(Watch(target, run_id, lambda: agent_session(target, trace)).reports()) as reports:
         async for report in reports:
             yield report
 
 
 async def watch_all(
-    targets: Sequence[Target], *, trace: Trace | None = None, interval_s: float = INTERVAL_S
+    targets: Sequence[Target], *, trace: Trace | None = None
 ) -> AsyncGenerator[tuple[Target, StatusReport | OrchError]]:
     """The reports of them all, as they come; what may pass is told and tried again. Ends only when every target has
     failed for good (a host key that changed, a login that is refused)."""
@@ -74,7 +74,7 @@ async def watch_all(
         failures = 0
         while True:
             try:
-                async with aclosing(watch(target, trace=trace, interval_s=interval_s)) as reports:
+                async with aclosing(watch(target, trace=trace)) as reports:
                     async with connecting[target.host.address]:
                         await told.put((target, await anext(reports)))
                     failures = 0
@@ -111,7 +111,6 @@ class Watch:
         target: Target,
         run_id: str | None,
         connect: Connect,
-        interval_s: float = INTERVAL_S,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -120,7 +119,7 @@ class Watch:
         self._question: dict[str, Any] = {
             "base": target.base,
             "run_id": run_id,
-            "interval_s": interval_s,
+            "interval_s": INTERVAL_S,
             "gpu": GPU_QUESTION,
             "cache_folders": cache_folders(target, target.payload),
         }

@@ -48,7 +48,7 @@ def choose_beginning(
     if start is not None:
         return _from(playbook, earlier, start)
     if afresh or not earlier.play_id or earlier.over is not None:
-        return Beginning(False, frozenset(), {}, _told_of_last(playbook, earlier, afresh))
+        return Beginning(False, frozenset(), {}, _told_of_last(earlier, afresh))
     _require_same(playbook, targets, inventory, earlier)
     step = next((step for step in playbook.all_steps if step.name == earlier.open_step), None)
     if step is not None and not may_be_done_again(step):
@@ -127,7 +127,7 @@ def _unknown(playbook: Playbook, step: Step, earlier: Progress) -> OrchError:
     )
 
 
-def _told_of_last(playbook: Playbook, earlier: Progress, afresh: bool) -> tuple[str, ...]:
+def _told_of_last(earlier: Progress, afresh: bool) -> tuple[str, ...]:
     if not earlier.play_id or earlier.over == DONE:
         return ()
     if earlier.over is None:

@@ -111,10 +111,6 @@ class LogScan:
             self._pending = b""
         return [kept.part() for kept in (*self._first, *self._last)], [kept.part() for kept in self._tail]
 
-    @property
-    def chars(self) -> int:
-        return self._chars
-
     def _take(self, block: bytes) -> None:
         begin, end = self._at, self._at + len(block)
         base = begin - len(self._context)

@@ -223,10 +223,10 @@ def _stack(
             break
     if exception_row is None:
         end = index - (blank if blank <= index - start - 1 else 0)
-        link = _raised(rows, start, end, None, end, frames, told)
+        link = _raised(rows, start, end, None, end, frames)
         return _Block(max(end, start + 1), None, end, (link,), 0, False, is_mixed)
     message_end = _message_end(rows, told, start, exception_row, indent)
-    link = _raised(rows, start, message_end, exception_row, message_end, frames, told)
+    link = _raised(rows, start, message_end, exception_row, message_end, frames)
     return _Block(message_end, exception_row, message_end, (link,), 0, is_whole)
 
 
@@ -273,7 +273,6 @@ def _raised(
     exception_row: int | None,
     message_end: int,
     frames: list[Frame],
-    told: Sequence[Told],
 ) -> Raised:
     exception = exception_type = None
     last_row = rows[max(start, end - 1)]
@@ -359,9 +358,9 @@ def _boxed(rows: list[Row], told: list[Told], start: int) -> _Block | None:
         return None
     index += 1
     if index >= len(rows) or not _names_exception(rows[index].text):
-        return _Block(index, None, index, (_raised(rows, start, index, None, index, frames, told),), 0, False)
+        return _Block(index, None, index, (_raised(rows, start, index, None, index, frames),), 0, False)
     end = _message_end(rows, told, start, index, 0)
-    return _Block(end, index, end, (_raised(rows, start, end, index, end, frames, told),))
+    return _Block(end, index, end, (_raised(rows, start, end, index, end, frames),))
 
 
 def _of_notebook(rows: list[Row], told: list[Told], start: int, name: str) -> _Block:
@@ -373,7 +372,7 @@ def _of_notebook(rows: list[Row], told: list[Told], start: int, name: str) -> _B
         if text.startswith(f"{name}: ") or text.rstrip() == name:
             end = _message_end(rows, told, start, index, 0)
             frames = [frame for frame in frames if "line" in frame.spans]
-            return _Block(end, index, end, (_raised(rows, start, end, index, end, frames, told),))
+            return _Block(end, index, end, (_raised(rows, start, end, index, end, frames),))
         if (found := words.NOTEBOOK_FRAME.match(text)) is not None:
             spans = {group: rows[index].span(*found.span(group)) for group in found.groupdict() if found[group]}
             frames.append(Frame(found["file"], int(found["line"] or 0), found["function"], spans=spans))
@@ -382,7 +381,7 @@ def _of_notebook(rows: list[Row], told: list[Told], start: int, name: str) -> _B
             frames[-1] = replace(frames[-1], line=int(arrow["line"]), spans=spans)
         index += 1
     frames = [frame for frame in frames if "line" in frame.spans]
-    return _Block(index, None, index, (_raised(rows, start, index, None, index, frames, told),), 0, False)
+    return _Block(index, None, index, (_raised(rows, start, index, None, index, frames),), 0, False)
 
 
 def _without_margin(row: Row) -> Row:

@@ -56,7 +56,6 @@ def status_report(
     gpu: GpuWord,
     *,
     throughput: Throughput | None = None,
-    link: LinkFact | None = None,
 ) -> StatusReport:
     """facts, log_tail: the answer of run_facts, or what the agent's watch has told so far; its `cache` is the answer
     of cache_stats. throughput: measured by
@@ -87,7 +86,7 @@ def status_report(
         failure=_failure(facts, run, log_tail),
         unfinished=parse_journal_entry(facts.get("unfinished")),
         last_lines=_last_lines(log_tail[-LAST_LINES_BYTES:]),
-        link=link or LinkFact(),
+        link=LinkFact(),
     )
 
 

@@ -51,11 +51,11 @@ def missing_library(case: Case) -> Iterator[Finding]:
         "install all of it at once, from the lock or the versions of the last good run, not one library after another"
         if commands or brings
         else remedy or "find the package that brings it",
-        _install(case, commands, packages),
+        _install(case, commands),
     )
 
 
-def _install(case: Case, commands: Sequence[str], packages: Sequence[str]) -> str:
+def _install(case: Case, commands: Sequence[str]) -> str:
     if case.payload is not None and case.payload.environment is not None:
         return case.orch("env", "sync", options="--rebuild")
     if commands:
