@@ -183,7 +183,8 @@ class AgentSession:
             if status.code == NO_PYTHON_EXIT:
                 raise NoPythonError(self.label, tried, self.stderr_text()) from error
             raise ContainerError(
-                f"{self.label}: the agent ended before it began (exit {status.code})", evidence=self.stderr_text()
+                f"{self.label}: the agent ended before it was ready (exit code {status.code})",
+                evidence=self.stderr_text(),
             ) from error
         self._spawn(self._beat())
 

@@ -72,7 +72,11 @@ def _show(arguments: argparse.Namespace, output: Output) -> int:
 
 def _list(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.here is not None and arguments.targets:
-        raise UsageError("--here is this machine; name it or targets", way_out="orch cache list --here=FOLDER")
+        raise UsageError(
+            "orch cache list takes either targets or --here",
+            evidence="--here lists the snapshots that are kept on this machine",
+            way_out="orch cache list --here=FOLDER",
+        )
     targets = _here_or(arguments, lambda: select_targets(load_inventory(arguments.inventory), arguments.targets))
 
     async def work(target: Target) -> SnapshotsReport:
@@ -135,7 +139,10 @@ def _drop(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.name is None and not limited:
         arguments.name = _name_after_here(arguments)
     if (arguments.name is not None) == limited or (arguments.dry_run and not limited):
-        raise UsageError("name a snapshot, or say --keep or --max-gb", way_out="orch cache drop --keep 10 --dry-run")
+        raise UsageError(
+            "orch cache drop takes either one snapshot, or --keep or --max-gb; --dry-run goes with these two",
+            way_out="orch cache list\norch cache drop --keep 10 --dry-run",
+        )
     (target,) = _here_or(arguments, lambda: (_one(arguments),))
     output.still_running = "What was begun to be removed is no snapshot any more."
     if limited:

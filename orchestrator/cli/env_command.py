@@ -103,7 +103,9 @@ def _switch(arguments: argparse.Namespace, wanted: str | None, output: Output) -
 
 def _remove(arguments: argparse.Namespace, output: Output) -> int:
     if bool(arguments.environments) == arguments.unused:
-        raise UsageError("name environments, or say --unused", way_out="orch env list\norch env remove --unused")
+        raise UsageError(
+            "orch env remove takes either environments or --unused", way_out="orch env list\norch env remove --unused"
+        )
     target = select_one_target(load_inventory(arguments.inventory), arguments.target)
     names = tuple(arguments.environments)
     output.result(render_removed(asyncio.run(remove(target, names, unused=arguments.unused, trace=output.trace))))

@@ -72,7 +72,11 @@ def request_of(arguments: argparse.Namespace) -> LaunchRequest:
 def require_attachable(targets: Sequence[Target]) -> None:
     """Raises UsageError unless it is one target, with a session, and there is a terminal."""
     if len(targets) != 1:
-        raise UsageError("--attach needs exactly one target")
+        raise UsageError(
+            f"--attach takes one target, and these are {len(targets)}",
+            evidence="\n".join(target.label for target in targets),
+            way_out=f"orch launch {targets[0].name} --attach",
+        )
     from orchestrator.cli.attach_command import require_session
     from orchestrator.cli.interactive import require_terminal
 

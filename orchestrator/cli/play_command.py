@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.result(schema_text().rstrip())
         return 0
     if arguments.file is None:
-        raise UsageError("which playbook?", way_out="orch play playbooks/nightly.yaml --dry-run")
+        raise UsageError("no playbook was named", way_out="orch play playbooks/nightly.yaml --dry-run")
     begun: list[str] = []
     try:
         return _play(arguments, output, begun)

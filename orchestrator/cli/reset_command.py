@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             raise NotAsWantedError(
                 f"{report.plan.label} is not as wanted after the reset",
                 evidence="\n".join(f"{finding.what}: {finding.text}" for finding in wrong),
-                way_out="orch status     then orch reset again; what cannot be killed is the host's matter",
+                way_out="orch status     then orch reset again; what cannot be killed is to be looked at on the host",
             )
         return 0
 
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _request(arguments: argparse.Namespace) -> ResetRequest:
     if not arguments.kill_gpus and not arguments.clear_cache:
         raise UsageError(
-            "orch reset needs to be told what",
+            "orch reset was not told what to reset",
             evidence="--kill-gpus ends what of this target is on the GPUs or left of its runs\n"
             "--clear-cache sets the compile cache aside as a snapshot",
             way_out="orch reset --kill-gpus --clear-cache --dry-run",
@@ -87,8 +87,8 @@ async def _confirm(plan: ResetPlan, arguments: argparse.Namespace, output: Outpu
         return True
     if not sys.stdin.isatty():
         raise UsageError(
-            f"{plan.target}: nobody is here to say yes to this; nothing was changed",
-            way_out="the same command with --yes does it, with --dry-run only shows it",
+            f"{plan.target}: this has to be answered with yes, and there is no terminal to ask on; nothing was changed",
+            way_out="the same command with --yes does it without asking, with --dry-run only shows it",
         )
     answer = await _ask(f"{plan.target}: do this? [yes/no] ")
     return answer.strip().lower() in ("yes", "y")

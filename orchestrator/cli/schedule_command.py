@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if len(words) != 1:
         raise UsageError("orch schedule takes one playbook", way_out="orch schedule playbooks/nightly.yaml --at 02:00")
     if arguments.at is None:
-        raise UsageError("when?", way_out=f"orch schedule {verb} --at 02:00")
+        raise UsageError("no time of day was given", way_out=f"orch schedule {verb} --at 02:00")
     return _schedule(arguments, verb, output)
 
 
@@ -145,8 +145,8 @@ def _agreed(arguments: argparse.Namespace) -> bool:
         return True
     if not sys.stdin.isatty():
         raise UsageError(
-            "nobody is here to say yes to this; nothing was written",
-            way_out="the same command with --yes does it, with --dry-run only shows it",
+            "this has to be answered with yes, and there is no terminal to ask on; nothing was written",
+            way_out="the same command with --yes does it without asking, with --dry-run only shows it",
         )
     print("write and start this? [yes/no] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("yes", "y")

@@ -24,11 +24,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise UsageError(
-                "nobody is here to compare the fingerprint",
+                "the fingerprint has to be confirmed, and there is no terminal to ask on; nothing was remembered",
                 way_out=f"orch trust {arguments.host} --yes   (remembers it; compare it afterwards)",
             )
         if input("Trust it? [yes/no] ").strip().lower() != "yes":
-            raise HostKeyError("not trusted; nothing was remembered")
+            raise HostKeyError(
+                "the key was not confirmed; nothing was remembered",
+                way_out=f"orch trust {arguments.host}   and `yes`, once the host itself shows the same fingerprint",
+            )
     remember_host_key(offered)
     output.result(f"Remembered in {offered.known_hosts_file}.")
     output.next_step("orch status")

@@ -71,7 +71,10 @@ def read_text(path: Path, kind: str) -> str:
             way_out=f"check `--inventory` and {VARIABLE}" if kind == INVENTORY else f"name the {kind}'s file",
         ) from error
     if len(data) > MAX_BYTES:
-        raise InventoryError(f"{path} is larger than {MAX_BYTES // 1024} KiB: this is no {kind}")
+        raise InventoryError(
+            f"{path} is larger than {MAX_BYTES // 1024} KiB, and so cannot be the {kind}",
+            way_out=f"name the {kind}'s file",
+        )
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise InventoryError(
             f"{path}:1:1: a byte order mark stands before the first word", way_out="save it as plain UTF-8"

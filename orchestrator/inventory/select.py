@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Host, Inventory, Target
 
+NONE_NAMED = "the inventory has several targets, and none was named"
+
 
 def select_targets(inventory: Inventory, selectors: Sequence[str]) -> tuple[Target, ...]:
     """By target name, group, container id or `all`; each target once. No selector: the only target there is."""
@@ -21,7 +23,7 @@ def select_targets(inventory: Inventory, selectors: Sequence[str]) -> tuple[Targ
     if not selectors:
         if len(inventory.targets) == 1:
             return tuple(inventory.targets.values())
-        raise UsageError("which target?", evidence=_listed(inventory), way_out="name one or several, or say `all`")
+        raise UsageError(NONE_NAMED, evidence=_listed(inventory), way_out="name one or several, or say `all`")
     chosen: dict[str, Target] = {}
     for selector in selectors:
         for target in _select(inventory, selector):
@@ -32,7 +34,7 @@ def select_targets(inventory: Inventory, selectors: Sequence[str]) -> tuple[Targ
 def select_one_target(inventory: Inventory, selector: str | None) -> Target:
     """For commands that can only concern one, which take it as `-t`."""
     if selector is None and len(inventory.targets) > 1:
-        raise UsageError("which target?", evidence=_listed(inventory), way_out="name one: -t TARGET")
+        raise UsageError(NONE_NAMED, evidence=_listed(inventory), way_out="name one: -t TARGET")
     targets = select_targets(inventory, [selector] if selector is not None else [])
     if len(targets) > 1:
         names = "\n".join(target.label for target in targets)
@@ -54,7 +56,11 @@ def select_host(inventory: Inventory, name: str) -> Host:
     if len(by_address) == 1:
         return by_address[0]
     if by_address:
-        raise UsageError(f"several hosts have the address {name}", evidence="\n".join(host.name for host in by_address))
+        raise UsageError(
+            f"several hosts have the address {name}",
+            evidence="\n".join(host.name for host in by_address),
+            way_out="name the host, not its address",
+        )
     from orchestrator.inventory.mistakes import did_you_mean  # difflib, wanted only here
 
     known = [*inventory.hosts, *inventory.targets, *(host.address for host in inventory.hosts.values())]

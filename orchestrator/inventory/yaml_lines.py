@@ -138,7 +138,7 @@ def _syntax_mistake(text: str, error: yaml.MarkedYAMLError) -> MistakeError:
             return MistakeError(
                 Position(noticed.line - 1, glued.end("key") + 1),
                 "",
-                f"cannot be read as YAML: no blank behind the colon of `{printable(glued['key'])}` "
+                f"cannot be read as YAML: there is no space after the colon of `{printable(glued['key'])}` "
                 f"(noticed on line {noticed.line})",
                 f"write `{printable(glued['key'])}: {printable(glued['value'])}`",
             )

@@ -91,7 +91,7 @@ def parse_lock(text: str, file: str) -> Lock:
     if text.startswith(TEMPLATE):
         head = text.partition("\n")[0].removeprefix("#").strip()
         raise InventoryError(
-            f"{file} is a template and no lock", evidence=head, way_out="the file says how to make it one"
+            f"{file} is a template, not a lock", evidence=head, way_out="the file says how to make it one"
         )
     found: dict[tuple[str, str, str | None], Requirement] = {}
     for number, line in _logical_lines(text):

@@ -30,7 +30,9 @@ async def adopt(
     payload = require_payload(target)
     name = wanted or payload.session
     if name is None:
-        raise UsageError(f"which session? {payload.name} names none", way_out="orch adopt SESSION")
+        raise UsageError(
+            f"no session was named, and payload {payload.name} has no `session:`", way_out="orch adopt SESSION"
+        )
     async with agent_and_config(target, trace) as (session, config):
         await take_lease(session, target)
         now_s = time.time()

@@ -31,7 +31,10 @@ async def save_cache(target: Target, name: str, *, trace: Trace | None = None) -
     """Raises BusyError, PreflightError (the name is taken, a folder is unfit, the disk is full), UsageError (the name,
     or an empty cache); then nothing was kept."""
     if name == LAST_GOOD:
-        raise UsageError(f"{LAST_GOOD} is no name: it says which snapshot is meant", way_out="orch cache save NAME")
+        raise UsageError(
+            f"a snapshot cannot be named {LAST_GOOD}: that means whichever goes with the last good run",
+            way_out="orch cache save NAME",
+        )
     async with agent_and_config(target, trace) as (session, config):
         await take_lease(session, target)
         identity = None

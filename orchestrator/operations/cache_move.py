@@ -73,7 +73,10 @@ async def move_snapshot(
     OutcomeUnknownError (repeat it: what has come is kept). Then there is no snapshot of that name at sink.
     """
     if new_name == LAST_GOOD:
-        raise UsageError(f"{LAST_GOOD} is no name: it says which snapshot is meant", way_out="--as ANOTHER-NAME")
+        raise UsageError(
+            f"a snapshot cannot be named {LAST_GOOD}: that means whichever goes with the last good run",
+            way_out="--as ANOTHER-NAME",
+        )
     async with agent_session(source, trace) as giving, agent_session(sink, trace) as taking:
         name = await _choose(giving, source, wanted)
         try:

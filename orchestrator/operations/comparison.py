@@ -95,7 +95,9 @@ async def report_of(target: Target, told: Answers) -> DiffReport:
 def choose_sides(runs: Sequence[RunSummary], words: Sequence[str], target: Target) -> tuple[Side, Side]:
     """Raises UsageError naming what there is."""
     if len(words) > 2:
-        raise UsageError("`orch diff` compares two", way_out="orch diff A B")
+        raise UsageError(
+            f"`orch diff` compares two, and {len(words)} were named", evidence=" ".join(words), way_out="orch diff A B"
+        )
     if len(words) == 1:
         # `orch diff now`: what is different now; `orch diff RUN`: what is different since.
         words = [LAST_GOOD, *words] if words[0] in (NOW, LATEST, "last") else [*words, LATEST]

@@ -360,4 +360,7 @@ def _purpose_of(listed: Mapping[str, Any], name: str | None, payload: Payload, t
             return str(purpose)
     elif payload.environment is not None:
         return payload.environment
-    raise UsageError(f"{target.name}: for which purpose?", way_out="orch env list\n--purpose NAME says which")
+    raise UsageError(
+        f"{target.name}: what the environment is for is not known, and no purpose was named",
+        way_out="orch env list\n--purpose NAME says which",
+    )

@@ -48,9 +48,9 @@ def read_as(kind: str, text: str, fields: Sequence[str] | None = None) -> object
     """Raises UsageError for a kind that is none, and for fields that the kind has no use for."""
     reader = READERS.get(kind)
     if reader is None:
-        raise UsageError(f"`{kind}` is no kind of output that is known here", way_out=f"one of: {', '.join(READERS)}")
+        raise UsageError(f"`{kind}` is not a kind of output that orch reads", way_out=f"one of: {', '.join(READERS)}")
     if fields is None:
         return reader.read(text)
     if reader.read_fields is None:
-        raise UsageError(f"--fields has no meaning for {kind}")
+        raise UsageError(f"--fields has no meaning for {kind}", way_out=f"orch read {kind} FILE")
     return reader.read_fields(text, fields)

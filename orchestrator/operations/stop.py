@@ -46,7 +46,9 @@ async def stop(
         raise DeadlineError(
             f"run {answer['run_id']} on {target.name} still lives after {timeout_s:g} s",
             evidence=still,
-            way_out="cannot be killed (state D?): look at the host" if kill else "orch stop --kill",
+            way_out="it cannot be killed: look at it on the host (in state D it waits for a device or a disk)"
+            if kill
+            else "orch stop --kill",
         )
     return StopReport(
         target=target.name,

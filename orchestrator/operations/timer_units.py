@@ -66,7 +66,7 @@ def parse_at(text: str, zone: str | None) -> When:
     found = re.fullmatch(r"(?:(?P<days>[A-Za-z.,]+)\s+)?(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})", text.strip())
     hour, minute = (int(found["hour"]), int(found["minute"])) if found else (99, 99)
     if found is None or hour > 23 or minute > 59:
-        raise UsageError(f"--at {text!r} is no time of day", way_out='--at 02:00, or --at "Mon..Fri 02:00"')
+        raise UsageError(f"--at {text!r} is not a time of day", way_out='--at 02:00, or --at "Mon..Fri 02:00"')
     days = sorted({day for word in (found["days"] or "Mon..Sun").split(",") for day in _days(word, text)})
     return When(tuple(days), hour, minute, zone)
 
@@ -77,7 +77,7 @@ def _days(word: str, text: str) -> Iterator[int]:
         begin = _day(first)
         end = _day(last) if dots else begin
     except ValueError:
-        raise UsageError(f"--at {text!r}: {word!r} is no day", way_out='--at "Mon..Fri 02:00"') from None
+        raise UsageError(f"--at {text!r}: {word!r} is not a day of the week", way_out='--at "Mon..Fri 02:00"') from None
     yield from range(begin, end + 1) if begin <= end else (*range(begin, 7), *range(end + 1))
 
 

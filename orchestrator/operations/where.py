@@ -38,7 +38,7 @@ def parse_where(text: str, inventory: Inventory, *, profile: str | None = None) 
     if text.startswith(STORE_SCHEME):
         bucket, _, prefix = text.removeprefix(STORE_SCHEME).partition("/")
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
-            raise UsageError(f"{text}: {bucket!r} is no name of a bucket", way_out="--to s3://bucket/prefix")
+            raise UsageError(f"{text}: {bucket!r} cannot be the name of a bucket", way_out="--to s3://bucket/prefix")
         parts = [part for part in prefix.split("/") if part]
         if any(part in (".", "..") for part in parts):
             raise UsageError(f"{text}: a prefix has no . or .. in it", way_out="--to s3://bucket/prefix")

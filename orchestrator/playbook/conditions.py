@@ -51,10 +51,10 @@ def parse_condition(text: str) -> Condition:
     for part in re.split(r"\s+and\s+", text.strip()):
         match = _TERM.fullmatch(part)
         if match is None:
-            raise ValueError(f"`{part}` is no condition")
+            raise ValueError(f"`{part}` is not a condition")
         comparison, value = match["op"], match["value"]
         if comparison in ("<", "<=", ">", ">=") and not _is_number(value):
-            raise ValueError(f"`{comparison}` compares numbers, and `{value}` is none")
+            raise ValueError(f"`{comparison}` compares numbers, and `{value}` is not a number")
         terms.append(Term(match["name"], not match["no"], comparison, value))
     return Condition(text, tuple(terms))
 

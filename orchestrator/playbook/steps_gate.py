@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 async def gate(at: At, options: schema.GateOptions) -> Done:
     """Raises NotAsWantedError: the published one stays. And what asking for the published one raises."""
     if options.to is None:
-        raise UsageError("gate: where the published one is, is not known", way_out="to: FOLDER")
+        raise UsageError("gate: it has no `to:`, and no `publish` step follows it", way_out="to: FOLDER")
     there = await published(parse_where(options.to, at.inventory), trace=at.trace)
     current = there.find(there.current)
     tau = as_float(at.known.get("tau"))

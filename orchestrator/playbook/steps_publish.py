@@ -17,7 +17,7 @@ async def publish(at: At, options: schema.PublishOptions) -> Done:
 
     wanted = options.what or at.known.get("evaluated_run") or at.run_id
     if not isinstance(wanted, str):
-        raise UsageError("publish: no run is known", way_out="what: RUN, or a `launch` step before it")
+        raise UsageError("publish: it has no `what:`, and no `launch` step came before it", way_out="what: RUN")
     where = parse_where(options.to, at.inventory)
     instead_of = let_through(at.known, wanted, where.text)
     report = await operation(at.target, wanted, where, keep=options.keep, only_instead_of=[instead_of], trace=at.trace)

@@ -217,7 +217,9 @@ async def evaluate(at: At, options: schema.EvaluateOptions) -> Done:
         raise NotAsWantedError(f"run {judged} on {at.target.name}: its {contract.RESULT} is of another run, {named}")
     tau, lossless = as_float(result.get("acceptance_length")), as_bool(result.get("lossless"))
     if tau is not None and not math.isfinite(tau):
-        raise NotAsWantedError(f"run {judged} on {at.target.name}: its acceptance length is {tau}, no number")
+        raise NotAsWantedError(
+            f"run {judged} on {at.target.name}: its acceptance length is {tau}, which is not a number"
+        )
     checkpoint = _checkpoint(look.run)
     values: dict[str, object] = {"tau": tau, "lossless": lossless, "checkpoint": checkpoint, "evaluated_run": judged}
     values["judged_on"] = judged_on(result)

@@ -118,7 +118,7 @@ async def reset(at: At, options: schema.ResetOptions) -> Done:
         raise NotAsWantedError(
             f"{at.target.label} is not as wanted after the reset",
             evidence="\n".join(f"{finding.what}: {finding.text}" for finding in wrong),
-            way_out="orch status     what cannot be killed is the host's matter",
+            way_out="orch status     what cannot be killed is to be looked at on the host",
         )
     return Done(render_reset(report))
 

@@ -69,7 +69,7 @@ def shell(trained, tmp_path):
 def test_written_listed_run_and_removed(trained, shell):
     words = (trained.playbook, "--at", "02:00", "--tz", "Europe/Berlin", "--offline")
     asked = shell.schedule(*words)
-    assert asked.returncode == 2 and "nobody is here to say yes" in asked.stderr and not shell.units.exists()
+    assert asked.returncode == 2 and "there is no terminal to ask on" in asked.stderr and not shell.units.exists()
     assert "OnCalendar=*-*-* 02:00:00 Europe/Berlin" in asked.stdout and "ExecStart=" in asked.stdout
     assert asked.stderr.count("  works: ") == 3  # the playbook, the target, where it publishes
     done = shell.schedule(*words, "--yes", "--unchecked")

@@ -71,7 +71,7 @@ def test_a_playbook_for_an_inventory_of_several_is_told_where_to_name_one(
     (tmp_path / "short.yaml").write_text("steps:\n  - deploy\n")
     assert main(["play", "--dry-run", "-i", str(tmp_path / "two.yaml"), str(tmp_path / "short.yaml")]) == 2
     said = capsys.readouterr().err
-    assert "which target?" in said and "write `target: NAME` at the playbook's top" in said
+    assert "several targets, and none was named" in said and "write `target: NAME` at the playbook's top" in said
     (tmp_path / "none.yaml").write_text("hosts: {a: {address: 127.0.0.1}}\n")
     assert main(["play", "--dry-run", "-i", str(tmp_path / "none.yaml"), str(tmp_path / "short.yaml")]) == 2
     said = capsys.readouterr().err

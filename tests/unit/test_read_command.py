@@ -34,7 +34,7 @@ def test_lines_of_stdin_name_value_and_place(monkeypatch, capsys):
 def test_a_kind_that_is_none_is_said_before_the_file_is_looked_for(tmp_path, capsys):
     assert main(["read", "smi", str(tmp_path / "nothing")]) == 2
     said = capsys.readouterr().err
-    assert "`smi` is no kind" in said and "smi-csv" in said
+    assert "`smi` is not a kind" in said and "smi-csv" in said
 
 
 def test_bytes_that_are_no_text_keep_the_places(tmp_path, capsys):
@@ -54,7 +54,7 @@ def test_nothing_to_read_is_told_by_the_exit_code(kind, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["read", "smi", "-"], ["`smi` is no kind", "smi-csv"]),
+        (["read", "smi", "-"], ["`smi` is not a kind", "smi-csv"]),
         (["read", "pct", "{file}", "--fields", "a,b"], ["--fields has no meaning for pct"]),
         (["read", "pct", "{file}.not"], ["cannot be read: No such file"]),
         (["read", "pct", "{large}"], ["is larger than 64 MiB", "tail -c 64M"]),
