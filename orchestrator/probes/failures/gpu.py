@@ -53,6 +53,20 @@ SIGNATURES: tuple[Signature, ...] = (
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED",
     ),
     signature(
+        "kv_cache",
+        "memory for the cache blocks|kv cache|on startup is less than|not enough memory. please try",
+        r"No available memory for the cache blocks"
+        rf"|\((?P<needed_bytes>{_SIZE}) KV cache is needed, which is larger than the available KV cache memory "
+        rf"\((?P<available_bytes>{_SIZE})\)"
+        r"|max seq len \(\d{1,9}\) is larger than the maximum number of tokens that can be stored in KV cache"
+        r"|Free memory on device [^\n]{0,80}on startup is less than desired GPU memory utilization"
+        r"|Not enough memory\. Please try to increase --mem-fraction-static",  # SGLang
+        rf"KV cache memory \((?P<available_bytes>{_SIZE})\)",
+        r"estimated maximum model length is (?P<longest>\d{1,9})",
+        r"Free memory on device (?:cuda:\d{1,3} )?\((?P<free_gib>[\d.]{1,12})/(?P<total_gib>[\d.]{1,12}) GiB\)",
+        unless=r"^\s*(?:raise|except|#)|^\s*\"",
+    ),
+    signature(
         "device_assert",
         "assert",
         r"(?P<file>[\w./-]{1,200}\.cuh?):(?P<line_number>\d{1,6}): (?:(?P<function>[^:\n]{0,300}): )?"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from orchestrator.probes.failures import distributed, gpu, software, system
+from orchestrator.probes.failures import distributed, gpu, kernel, software, system
 from orchestrator.probes.failures.dumps import NEEDLES as BLOCK_NEEDLES
 from orchestrator.probes.failures.dumps import PAGE_KB, Noticed, derived, noticed_in_blocks, process_table
 from orchestrator.probes.failures.found import FailureFound, Telling
@@ -28,6 +28,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *gpu.SIGNATURES,
     *distributed.SIGNATURES,
     *system.SIGNATURES,
+    *kernel.SIGNATURES,
     *software.SIGNATURES,
 )
 MAX_TELLINGS = 64

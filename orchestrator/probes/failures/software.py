@@ -33,7 +33,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "compile_failed",
-        "unsupported:|backendcompilerfailed|inductorerror|loweringexception|internaltorchdynamoerror"
+        "ptxas|unsupported:|backendcompilerfailed|inductorerror|loweringexception|internaltorchdynamoerror"
         "|torchruntimeerror|minifier|"
         "compiled fx graphmodule "
         "failed|cppcompileerror|tritonmissing|guardonDatadependent|compilationerror|subprocexception",
@@ -43,7 +43,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|UncapturedHigherOrderOpError)): ?(?P<message>[^\n]{0,300})"
         r"|^(?P<error2>BackendCompilerFailed|InternalTorchDynamoError|InductorError|LoweringException|CppCompileError"
         r"|SubprocException): (?P<message2>[^\n]{0,300})"
-        r"|Compiled Fx GraphModule failed|triton\.compiler\.errors\.(?P<error3>CompilationError)",
+        r"|Compiled Fx GraphModule failed|triton\.compiler\.errors\.(?P<error3>CompilationError)"
+        r"|\bPTXASError: (?P<message3>[^\n]{0,300})|^ptxas fatal +: (?P<message4>[^\n]{1,300})|Cannot find ptxas",
         r"raised:\s{1,4}(?P<raised>\S[^\n]{1,300})",
         r"\] (?:\[\d{1,4}/\d{1,4}\] )?(?P<repro>/\S{1,400}minifier_launcher\.py)",
         following=4,
@@ -73,9 +74,12 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "hub_access",
-        "gated repo|repository not found for url|huggingface.co|localentrynotfounderror|offlinemodeisenabled",
+        "gated repo|repository not found for url|huggingface.co|localentrynotfounderror|offlinemodeisenabled"
+        "|datasetnotfounderror|on the hub",
         r"access a gated repo|Access to model (?P<repo>\S{1,120}) is restricted|Repository Not Found for url"
-        r"|\b(?P<status>40[134]) Client Error[^\n]{0,80} for url: https://huggingface\.co"
+        r"|\b(?P<status>40[134]|429|5\d\d) (?:Client|Server) Error[^\n]{0,80} for url: https://huggingface\.co"
+        r"|is not a valid model identifier listed on '?https://huggingface|DatasetNotFoundError: "
+        r"|Couldn't reach '?(?P<repo2>[^'\n]{1,200}?)'? on the Hub"
         r"|couldn't connect to '?https://huggingface\.co|LocalEntryNotFoundError: |OfflineModeIsEnabled: "
         r"|HTTPSConnectionPool\(host='huggingface\.co'[^\n]{0,300}(?:Max retries exceeded|Read timed out)",
     ),

@@ -64,6 +64,11 @@ SIGNATURES: tuple[Signature, ...] = (
         r"task_memcg=(?P<memory_cgroup>[^,\n]{1,200})",
     ),
     signature(
+        "host_oom_kill",  # what the container had used, and might
+        "memory: usage",
+        rf"\bmemory: usage (?P<usage_kb>{_KB})kB, limit (?P<limit_kb>{_KB})kB, failcnt \d",
+    ),
+    signature(
         "killed",
         "killed",
         r"^(?:[\w./~-]{1,200}: line \d{1,6}: +(?P<pid>\d{1,9}) |zsh: "
@@ -219,10 +224,12 @@ SIGNATURES: tuple[Signature, ...] = (
     signature(
         "damaged_file",
         "pytorchstreamreader|zip archive|deserializing header|invalid load key|unexpected eof, expected"
-        "|ran out of input|badzipfile|unpicklingerror",
+        "|ran out of input|badzipfile|unpicklingerror|consistency check failed",
         r"PytorchStreamReader failed (?:reading|finding|locating)[^\n]{0,120}|failed finding central directory"
         r"|Error while deserializing header: (?P<error>\w{1,60})"
         r"|unexpected EOF, expected (?P<missing_bytes>\d{1,18}) more|EOFError: Ran out of input"
+        r"|Consistency check failed: file should be of size (?P<wanted_bytes>\d{1,18})"
+        r"(?: but has size (?P<found_bytes>\d{1,18}))?"
         r"|BadZipFile: (?P<error2>[^\n]{1,80})|UnpicklingError: (?P<error3>[^\n]{1,80})",
         unless="PytorchStreamWriter",
     ),
