@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # a status waits for its imports
     from orchestrator.probes.log_reading import LogReading
 
 GOES_ON = (RunPhase.RUNNING, RunPhase.STARTING)
-SELECTED = ("launch", "deploy", "stop", "reset", "status", "runs", "env", "hosts", "fingerprint", "rollback")
-"""Verbs that take their target as a word; the others, as `--target`."""
+SELECTED = ("launch", "deploy", "stop", "reset", "status", "env check", "env sync", "cache show")
+"""Commands that take their target as a word; the others, as `--target`."""
 SHAPE = ("settings", "model", "gpus", "spec")
 """Kinds of difference that make two runs' rates no measure of one another, but for NO_SHAPE."""
 OF_A_LAUNCH = ("settings", "spec", "cache", "compiler", "replaced", "loaded")
@@ -231,14 +231,17 @@ class Case:
         """`orch logs`, of the run that is judged."""
         return self.orch("logs", *((self.run.run_id,) if self.past and self.run is not None else ()), *words)
 
-    def orch(self, *words: str, options: str = "") -> str:
+    def orch(self, *words: str) -> str:
         """A command line of orch, for this target."""
-        argv = ["orch", *words]
-        if self.named and words[0] in SELECTED and words[0] != "runs":
-            argv.append(self.target)
-        elif self.named:
-            argv += ["--target", self.target]
-        return shlex.join(argv) + (f" {options}" if options else "")
+        verbs = 2 if words[0] in ("cache", "env") else 1
+        if not self.named:
+            argv = list(words)
+        elif " ".join(words[:verbs]) in SELECTED:
+            argv = [*words[:verbs], self.target, *words[verbs:]]  # an option may take the word behind it for its own
+        else:
+            own = words.index("--") if "--" in words else len(words)
+            argv = [*words[:own], "--target", self.target, *words[own:]]
+        return shlex.join(["orch", *argv])
 
 
 def differences(comparison: Comparison | None, *kinds: str) -> tuple[Difference, ...]:

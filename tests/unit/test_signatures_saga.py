@@ -232,7 +232,10 @@ def test_every_id_is_known_and_ranked_once() -> None:
 def test_a_command_names_its_target_where_there_are_several() -> None:
     found = diagnosed(run=facts(pace=metrics(15_000.0)), identity_of_run=POLLUTED, named=True)
     assert found.findings[0].command == "orch diff --target ct200"
-    assert cases.case(named=True).orch("launch") == "orch launch ct200"
+    case = cases.case(named=True)
+    assert case.orch("launch", "--resume") == "orch launch ct200 --resume", "--resume takes a word behind it for a run"
+    assert case.orch("exec", "--", "df", "-h") == "orch exec --target ct200 -- df -h"
+    assert case.orch("cache", "show") == "orch cache show ct200"
 
 
 def test_info_comes_last() -> None:

@@ -107,7 +107,7 @@ def _compiles_first(case: Case) -> bool:
 def _way_back(case: Case) -> tuple[str, str | None]:
     if case.snapshots:
         return "make the cache anew from the copy that goes with the last good run, then launch again", case.orch(
-            "cache", "seed", "last-good", options="--replace"
+            "cache", "seed", "last-good", "--replace"
         )
     return (
         "let a run compile everything once, look that it trains at its old rate, and keep a copy of the cache",
@@ -163,7 +163,5 @@ def hacked(case: Case) -> Iterator[Finding]:
             "set this cache aside and make it anew from the copy that goes with the last good run"
             if case.snapshots
             else "set this cache aside and let a run without those settings fill a new one",
-            case.orch("cache", "seed", "last-good", options="--replace")
-            if case.snapshots
-            else case.orch("cache", "clear"),
+            case.orch("cache", "seed", "last-good", "--replace") if case.snapshots else case.orch("cache", "clear"),
         )

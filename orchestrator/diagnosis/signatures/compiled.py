@@ -75,7 +75,7 @@ def fx_race(case: Case) -> Iterator[Finding]:
     if isinstance(torch, str):
         evidence.append(f"torch {torch}: one tracing flag for the whole process below 2.14")
     evidence += [*_what_did_not_help(case), *(rate_line(case) if stuck else ())]
-    hides = case.orch("cache", "seed", "last-good", options="--replace") if case.snapshots else None
+    hides = case.orch("cache", "seed", "last-good", "--replace") if case.snapshots else None
     yield Finding(
         "fx-race",
         CRITICAL,

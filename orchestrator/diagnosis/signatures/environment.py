@@ -57,7 +57,7 @@ def missing_library(case: Case) -> Iterator[Finding]:
 
 def _install(case: Case, commands: Sequence[str]) -> str:
     if case.payload is not None and case.payload.environment is not None:
-        return case.orch("env", "sync", options="--rebuild")
+        return case.orch("env", "sync", "--rebuild")
     if commands:
         return commands[0]
     return case.orch("env", "check")
@@ -108,9 +108,7 @@ def _texts(found: Sequence[EnvironmentFinding]) -> tuple[str, ...]:
 
 def _back(case: Case) -> tuple[str, str]:
     if case.payload is not None and case.payload.environment is not None:
-        return "build the environment anew from its lock, and launch in that", case.orch(
-            "env", "sync", options="--rebuild"
-        )
+        return "build the environment anew from its lock, and launch in that", case.orch("env", "sync", "--rebuild")
     return (
         "put back the versions of the last good run all at once (it lists them), or make an environment from a lock "
         "beside it; remove nothing by suspicion",
@@ -138,7 +136,7 @@ def cuda_major(case: Case) -> Iterator[Finding]:
         "a package was installed that brought its own CUDA libraries, or torch came from another index",
         "take torch and its libraries from one index and one CUDA major; do not uninstall nvidia packages by "
         "suspicion: their files lie over one another's",
-        case.orch("env", "sync", options="--rebuild")
+        case.orch("env", "sync", "--rebuild")
         if case.payload is not None and case.payload.environment is not None
         else way_out or case.orch("env", "check"),
     )

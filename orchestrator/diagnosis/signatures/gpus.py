@@ -42,7 +42,7 @@ def stray(case: Case) -> Iterator[Finding]:
         (*(_process_line(one) for one in found[:SHOWN]), *_memory_lines(case)),
         "an earlier run, or something started by hand, did not end when its session was closed",
         "end exactly these: the plan is shown first, and asked for",
-        case.orch("reset", options="--kill-gpus"),
+        case.orch("reset", "--kill-gpus"),
     )
 
 

@@ -40,7 +40,7 @@ def disk(case: Case) -> Iterator[Finding]:
         tuple(evidence),
         "old checkpoints, snapshots of the cache, releases and environments grow with each run",
         "free space: drop old snapshots of the cache, pull and remove old checkpoints",
-        case.orch("cache", "drop", options="--keep 2 --dry-run"),
+        case.orch("cache", "drop", "--keep", "2", "--dry-run"),
     )
 
 
