@@ -101,8 +101,8 @@ class RunFacts:
 
     @property
     def trained_s(self) -> float | None:
-        """As far as anybody tells: since its training began, else from its first line to its last (an evaluation that
-        follows is no training); at most so long, where it has none: since it was started."""
+        """Since its training began; else from its first line to its last, as an evaluation that follows is no training;
+        without lines since it was started, which is the most that it can be. None: nobody tells."""
         if self.record is None:
             return None
         status, ended = self.record.status, self.record.state.exit
