@@ -175,7 +175,9 @@ class AgentSession:
                 self.hello = await asyncio.shield(self._greeted)
         except TimeoutError as error:
             raise DeadlineError(
-                f"{self.label}: the agent did not start within {START_LIMIT_S:g} s", evidence=self.stderr_text()
+                f"{self.label}: the agent did not start within {START_LIMIT_S:g} s",
+                evidence=self.stderr_text(),
+                way_out="orch exec -- uptime",  # does it answer at all, and how busy is it?
             ) from error
         except ConnectionError as error:
             status = await self._process.wait()
@@ -185,6 +187,7 @@ class AgentSession:
             raise ContainerError(
                 f"{self.label}: the agent ended before it was ready (exit code {status.code})",
                 evidence=self.stderr_text(),
+                way_out="orch exec -- python3 --version",
             ) from error
         self._spawn(self._beat())
 
@@ -274,6 +277,7 @@ class AgentSession:
         return DeadlineError(
             f"{self.label}: no answer to {op} within {timeout_s:g} s; the agent was told to give it up",
             evidence=self.stderr_text(),
+            way_out="orch status   what it was doing may have been done in part",
         )
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
