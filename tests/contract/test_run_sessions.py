@@ -41,6 +41,17 @@ def test_a_session_shows_the_log_and_stays(place):
 
 
 @needs_tmux
+def test_the_server_outlives_the_session_that_is_replaced(place):
+    """One that ends with its last session may answer the next start's first words and then be gone."""
+    servers = set()
+    for _ in range(2):
+        answer = place.start("pass", session="train", watch_s=20)
+        assert answer["session"] == "train", answer["session_note"]
+        servers.add(tmux(place, "display-message", "-p", "#{pid}").stdout)
+    assert len(servers) == 1
+
+
+@needs_tmux
 def test_a_session_in_which_somebody_works_is_kept_under_another_name(place):
     place.start("pass", session="train", watch_s=20)
     tmux(place, "new-window", "-t", "=train:", "sleep 60")

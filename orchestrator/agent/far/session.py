@@ -75,12 +75,14 @@ def attach_argv(base: str, name: str) -> List[str]:
     return tmux_argv(socket_path(base), "attach-session", "-t", "=" + name)
 
 
-def new_session_argv(socket: str, name: str, folder: str, command: List[str]) -> List[str]:
+def new_session_argv(socket: str, name: str, folder: str, command: List[str], *, replace: bool = False) -> List[str]:
     """The options are set before the session is made: history is fixed when a pane is born, and a command
-    that ends at once would otherwise take pane and server with it."""
+    that ends at once would otherwise take pane and server with it. replace: one of that name is there, and goes in the
+    same breath: a server whose last session is gone ends, and takes whoever asks it meanwhile with it."""
     # fmt: off
     return tmux_argv(
         socket, "start-server",
+        *((";", "kill-session", "-t", "=" + name) if replace else ()),
         ";", "set-option", "-g", "history-limit", str(HISTORY_LINES),
         ";", "set-option", "-g", "remain-on-exit", "on",
         ";", "new-session", "-d", "-s", name, "-x", str(WIDTH), "-y", str(HEIGHT), "-c", folder, "--",
@@ -93,28 +95,27 @@ def new_session_argv(socket: str, name: str, folder: str, command: List[str]) ->
 def start_session(base: str, name: str, folder: str, command: List[str]) -> None:
     """Raises TmuxError. The caller knows that no run is live."""
     socket = prepare_socket_folder(base)
-    if look(base, name).present:
-        put_away(socket, name)
-    code, said = run_tmux(new_session_argv(socket, name, folder, command))
+    replace = bool(look(base, name).present) and not put_away(socket, name)
+    code, said = run_tmux(new_session_argv(socket, name, folder, command, replace=replace))
     if code:
         raise TmuxError(said or "tmux ended with exit code %d" % code)
 
 
-def put_away(socket: str, name: str) -> None:
-    """Frees the name: a session in which everything is dead is removed, one in which somebody works is renamed."""
+def put_away(socket: str, name: str) -> bool:
+    """Frees the name where somebody works in the session: it is renamed. False: everything in it is dead, and it may
+    be replaced."""
     until = time.monotonic() + LAST_LINE_S
     while True:
         code, said = run_tmux(tmux_argv(socket, "list-panes", "-s", "-t", "=%s:" % name, "-F", "#{pane_dead}"))
         if code == 0 and set(said.split()) == {"1"}:
-            run_tmux(tmux_argv(socket, "kill-session", "-t", "=" + name))
-            return
+            return False
         if time.monotonic() > until:
             break
         time.sleep(0.05)
     for number in range(1, 100):
         code, said = run_tmux(tmux_argv(socket, "rename-session", "-t", "=" + name, "%s-old%d" % (name, number)))
         if code == 0 or any(text in said for text in NOBODY):
-            return
+            return True
     raise TmuxError("session %s is in use and cannot be renamed: %s" % (name, said))
 
 
