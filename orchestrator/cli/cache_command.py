@@ -39,6 +39,7 @@ from orchestrator.reports.cache import (
     render_verified,
     snapshots_record,
 )
+from orchestrator.transport.local import is_folder
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -197,7 +198,14 @@ def _one(arguments: argparse.Namespace) -> Target:
 
 
 def _here_or(arguments: argparse.Namespace, select: Callable[[], tuple[Target, ...]]) -> tuple[Target, ...]:
-    return select() if arguments.here is None else (this_machine(arguments.here),)
+    if arguments.here is None:
+        return select()
+    if arguments.here and not is_folder(arguments.here):
+        raise UsageError(
+            f"there is no folder {arguments.here}",
+            way_out="name the FOLDER of `orch cache pull NAME --to FOLDER`; without it: your data folder",
+        )
+    return (this_machine(arguments.here),)
 
 
 def _name_after_here(arguments: argparse.Namespace) -> str | None:

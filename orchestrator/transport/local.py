@@ -6,6 +6,7 @@ Rule: the same promises as over SSH (126, 127, 128 + signal; abort ends it), kep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from orchestrator.errors import UnreachableError
 from orchestrator.transport.child import ChildProcess
@@ -44,3 +45,8 @@ class LocalTransport:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def is_folder(path: str) -> bool:
+    """On this machine."""
+    return Path(path).expanduser().is_dir()

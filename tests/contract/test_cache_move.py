@@ -221,5 +221,12 @@ def test_a_word_after_here_is_a_name_where_it_can_be_no_folder(tmp_path, monkeyp
         assert main(["cache", verb, "--here", "nightly"]) == 2
         assert "'nightly'" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
-    for folder in ([], [f"{tmp_path}/elsewhere"], ["."]):
+    for folder in ([], [f"{tmp_path}"], ["."]):
         assert main(["cache", "verify", "--here", *folder]) == 0
+
+
+@pytest.mark.parametrize("verb", ["list", "verify", "drop"])
+def test_a_folder_that_is_not_there_is_told(verb, tmp_path, capsys):
+    name = ["--keep", "1"] if verb == "drop" else []
+    assert main(["cache", verb, *name, "--here", f"{tmp_path}/nosuch"]) == 2
+    assert f"there is no folder {tmp_path}/nosuch" in capsys.readouterr().err
