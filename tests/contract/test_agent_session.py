@@ -199,7 +199,7 @@ async def test_something_else_than_an_agent(tmp_path):
     talker = tmp_path / "python-talker"
     talker.write_text("#!/bin/sh\necho Welcome to the machine\nexit 3\n")
     talker.chmod(0o755)
-    with pytest.raises(ContainerError, match="before it began"):
+    with pytest.raises(ContainerError, match="before it was ready"):
         await AgentSession.open(LocalStarter(), pythons=[str(talker)])
 
 
