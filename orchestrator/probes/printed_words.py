@@ -66,6 +66,8 @@ SPEED_WORDS = {"speed", "throughput", "rate", "avg", "at", "training"}
 OTHER_BARS = re.compile(
     r"load|map|filter|download|fetch|tokeni|eval|valid|test|pack|sav|upload|sanity|predict|convert|resolv|shard|cach"
     r"|generat|prepar|collect"
+    r"|\b(?:captur|compil|quanti[sz]|delet|apply|formatt|truncat|extract|standardi[sz]|group|creat|add|render|warm)ing\b"
+    r"|\b(?:casting the|flattening the|setting num_proc|processed prompts|deepgemm warmup)\b"
 )
 """What a bar that is not the training's begins with."""
 
