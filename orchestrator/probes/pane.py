@@ -29,6 +29,7 @@ _BEGINS = re.compile(
     r"|NCCL |\[\s*\d{1,8}\.\d{6}\]|\(\w",
     re.IGNORECASE,
 )
+_FRAMES, _FRAME_ENDS = frozenset("|\u2502\u2503\u251c\u2514"), frozenset("|+-=\u2502\u2503\u2524\u2510\u2500\u2501")
 _GOES_ON = re.compile(r"\s*iteration \(m?s\)")  # Megatron's row, which begins with `iteration`
 _NUMBERS = re.compile(r"[0-9 ]+")
 _PADDED = re.compile(
@@ -98,6 +99,8 @@ def _filled_up(row: Row, columns: int) -> Row:
 def _begins_anew(row: str, following: str) -> bool:
     if _BEGINS.match(following) is not None or row.rstrip(":").endswith("(most recent call last)"):
         return True
+    if following.lstrip()[:1] in _FRAMES and row.rstrip()[-1:] in _FRAME_ENDS:
+        return True  # rows of a table, as wide as each other
     if _GOES_ON.match(following) is not None or not row[:6].strip():
         return False
     return row[:6] == following[:6] or (len(row) >= HEAD_CHARS and _shape(row) == _shape(following))

@@ -70,7 +70,7 @@ def _special(line: str, lower: str) -> Reading | None:
         place = _span(row, "value")
         time = _rate_of_time(row["value"], 1.0, place.of(line), place)
         spans = {"step": _span(row, "step"), "loss": _span(row, "loss")}
-        eta_s = _eta_s(lower, spans)
+        eta_s = eta_s_of(lower, spans)
         return Reading(_whole(row["step"]), None, _float(row["loss"]), (time,) if time else (), eta_s, spans=spans)
     if "avg" in lower and (row := words.DARKNET.match(lower)):
         place = Span(row.start("value"), row.end("value") + len(" seconds"))
@@ -133,7 +133,7 @@ def _measurements(line: str, lower: str) -> Reading | None:
         rates, rest = _unit_rates(line, rest)
     rates += _named_rates(line, rest)
     rates += _unnamed_rates(line, rest)
-    eta_s = _eta_s(lower, spans) if _has(lower, words.SAYS_ETA) else None
+    eta_s = eta_s_of(lower, spans) if _has(lower, words.SAYS_ETA) else None
     certain = "skipped=" in lower or words.ONLY_A_STEP.fullmatch(lower)
     if total is None and loss is None and not rates and (step is None or not certain):
         return None  # nothing, or a sentence that speaks of a step
@@ -174,7 +174,9 @@ def _unit_rates(line: str, lower: str) -> tuple[list[Rate], str]:
             continue  # `lr 0.1 tok/s 500`: the number in front belongs to the name before it
         place = Span(found.start("value"), found.start("follows") if found["follows"] else found.end())
         of_one, printed = bool(found["device"]), place.of(line)
-        rates.append(_rate(found["value"], found["scale"], _counted(found["counted"]), of_one, printed, place))
+        of_world = before == "computation" and "collection" in lower  # rsl_rl counts the steps of its environments
+        counted = SAMPLES if of_world else _counted(found["counted"])
+        rates.append(_rate(found["value"], found["scale"], counted, of_one, printed, place))
         taken.append(found)
     for found in words.UNIT_TIME.finditer(lower):
         place = Span(*found.span())
@@ -255,7 +257,7 @@ def _rate_of_time(value: str, unit_s: float, printed: str, place: Span) -> Rate 
     return Rate(1 / (number * unit_s), ITERATIONS, False, " ".join(printed.split()), place)
 
 
-def _eta_s(lower: str, spans: dict[str, Span]) -> float | None:
+def eta_s_of(lower: str, spans: dict[str, Span]) -> float | None:
     found = words.ETA.search(lower)
     if found is None:
         return None

@@ -21,6 +21,8 @@ NAMED_RATES: tuple[tuple[str, str, bool], ...] = (  # names, what is counted, of
     (r"throughput/device/tokens_per_s(?:ec(?:ond)?)?|tokens_per_s(?:ec(?:ond)?)?_per_(?:gpu|device)", TOKENS, True),
     (r"tokens per gpu per second(?: \(tgs\))?", TOKENS, True),  # Megatron-DeepSpeed
     (r"perf/throughput", TOKENS, True),  # verl
+    (r"throughput/device/tps", TOKENS, True),  # OLMo-core
+    (r"tokens/train_per_sec_per_gpu", TOKENS, True),  # axolotl
     (r"tps(?=:\s{0,12}[\d,]{1,20}\s{1,12}tflops)", TOKENS, True),
     (r"tps", TOKENS, False),
     (r"tgs", TOKENS, True),
@@ -58,6 +60,7 @@ LOSS_NAMES = (
     r"train/crossentropyloss",
     r"loss/train/total",
     r"loss[/_ ]train(?:ing)?(?: \(\w{1,12}\))?",
+    r"(?<!value )(?<!function )(?<!surrogate )(?<!entropy )(?<!policy )(?<!critic )(?<!actor )"
     r"(?<!val )(?<!eval )(?<!valid )(?<!validation )(?<!test )loss",
 )
 AVERAGE_LOSS_NAMES = r"(?:av[gr]|mean)_loss"

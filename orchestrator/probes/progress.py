@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.probes.measures import Measured, measured_in
 from orchestrator.probes.outer_bar import OuterBar
-from orchestrator.probes.printed import MAX_LINE_CHARS, read_line
+from orchestrator.probes.printed import MAX_LINE_CHARS
 from orchestrator.probes.rate import Rate, Reading
 from orchestrator.probes.rows import Told
 from orchestrator.probes.spans import OWN_WORDS, Located, Span
+from orchestrator.probes.tables import Tables
 
 WARM_UP = 3.0
 """Leading steps that were so many times slower than the fastest one are of the warm-up."""
@@ -68,8 +69,10 @@ def progress_of(told: Sequence[Told]) -> Progress:
     steps: list[StepTold] = []
     places: dict[tuple[object, ...], int] = {}
     bar = OuterBar()
+    tables = Tables()
+    last = 0
     for each in told:
-        reading = read_line(each.text)
+        reading, goes_on = tables.read(each.text)
         if reading is None:
             if each.text.startswith("Traceback "):
                 bar.forget()  # what comes may be another run
@@ -77,14 +80,18 @@ def progress_of(told: Sequence[Told]) -> Progress:
         if reading.is_bar and reading.loss is None and bar.holds(reading.step, reading.total_steps):
             continue
         step = _told(each, reading)
+        if goes_on and last < len(steps):
+            steps[last] = replace(_both(steps[last], step), reports=steps[last].reports)
+            continue
         if step.is_bar and step.loss is None and steps and _is_bare_bar(steps[-1], step):
             steps[-1] = step
             continue
         key = _key(step)
         place = places.get(key) if key is not None else None
         if place is not None and place < len(steps) and len(steps) - place <= 64 and _is_same(steps[place], step):
-            steps[place] = _both(steps[place], step)
+            steps[place], last = _both(steps[place], step), place
             continue
+        last = len(steps)
         if key is not None:
             places[key] = len(steps)
         steps.append(step)
@@ -145,6 +152,7 @@ def _both(first: StepTold, again: StepTold) -> StepTold:
     kinds = {(rate.counted, rate.per_device) for rate in first.rates}
     return replace(
         first,
+        step=again.step if first.step is None else first.step,
         total_steps=again.total_steps if first.total_steps is None else first.total_steps,
         loss=again.loss if first.loss is None else first.loss,
         rates=(*first.rates, *(rate for rate in again.rates if (rate.counted, rate.per_device) not in kinds)),

@@ -279,7 +279,7 @@ def _stands_still(samples: deque[_Sample], now: float) -> bool:
 
 
 def _readings(text: str, *, first_is_cut: bool, lines: int = LINES_READ) -> list[Reading]:
-    from orchestrator.probes.printed import read_line  # its patterns are compiled where a line is read at all
+    from orchestrator.probes.tables import Tables  # its patterns are compiled where a line is read at all
 
     if len(text) > MAX_READ_CHARS:
         text, first_is_cut = text[-MAX_READ_CHARS:], True
@@ -287,7 +287,8 @@ def _readings(text: str, *, first_is_cut: bool, lines: int = LINES_READ) -> list
     if first_is_cut:
         del found[:1]
     cut = max(0, len(found) - lines - 1)
-    readings = [reading for line in found[cut:] if line and (reading := read_line(line)) is not None]
+    tables = Tables()
+    readings = [reading for line in found[cut:] if line and (reading := tables.read(line)[0]) is not None]
     return [*_outer_bar(found[:cut], readings), *readings]
 
 

@@ -221,3 +221,10 @@ def test_memory_is_bounded() -> None:
         look.meter.feed(b"x" * 10_000)
     assert len(look.meter._pending) <= 80_000
     assert look.says(" step 5 loss 1\nstep 6 loss 1\n").fact.step == 6
+
+
+def test_a_status_reads_the_step_of_a_table_row_by_row() -> None:
+    table = "| time/  |  |\n|    fps  | 640  |\n|    total_timesteps | 4096 |\n| train/ |   |\n|    loss | 6.14 |\n"
+    fact = read_tail(table.encode(), begins_whole=True)
+    assert fact is not None and (fact.step, fact.loss) == (4096, 6.14)
+    assert fact.rate is not None and fact.rate.per_s == 640
