@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.errors import DeadlineError, NotAsWantedError, OutcomeUnknownError
+from orchestrator.errors import NotAsWantedError, OutcomeUnknownError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Inventory, Target
 from orchestrator.inventory.select import select_one_target
@@ -27,7 +27,7 @@ from orchestrator.operations.doctor import doctor
 from orchestrator.operations.follow_run import Look, follow_run
 from orchestrator.operations.last_good_rate import GoodRate, last_good_rate
 from orchestrator.operations.launch import LaunchRequest, Seeding, launch
-from orchestrator.operations.launch_wait import raise_if_failed
+from orchestrator.operations.launch_wait import ended_before, raise_if_failed
 from orchestrator.operations.notify import Message, Notified, notify
 from orchestrator.operations.publish import publish, published, switch_published
 from orchestrator.operations.pull import pull
@@ -129,7 +129,7 @@ class Orch:
                 )
             raise_if_failed(self.target, run_id, look.exit, look.log_tail, stop_asked=look.run.state.stop_asked)
             if step is not None:
-                raise DeadlineError(f"run {run_id} on {self.target.name} ended well before step {step}")
+                raise ended_before(self.target, run_id, step, said.step if said is not None else None)
             return look
 
         return await follow_run(self.target, run_id, decide, timeout_s=timeout_s, trace=self._trace)

@@ -126,7 +126,9 @@ class AgentSession:
 
     @contextlib.asynccontextmanager
     async def exchange(self, op: str, *, body: bytes = b"", **params: Any) -> AsyncIterator[Exchange]:
-        """A request with frames in both directions. Leaving the block cancels it if it has not ended."""
+        """A request with frames in both directions. Leaving the block cancels it if it has not ended.
+
+        Raises UnreachableError (nothing was sent: the link is gone already), OutcomeUnknownError."""
         if self._lost is not None:
             raise UnreachableError(f"{self.label}: {op} was not sent: {self._lost}", evidence=self.stderr_text())
         self._last_id += 1

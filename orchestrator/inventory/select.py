@@ -14,7 +14,8 @@ NONE_NAMED = "the inventory has several targets, and none was named"
 
 
 def select_targets(inventory: Inventory, selectors: Sequence[str]) -> tuple[Target, ...]:
-    """By target name, group, container id or `all`; each target once. No selector: the only target there is."""
+    """By target name, group, container id or `all`; each target once. No selector: the only target there is.
+    Raises UsageError."""
     if not inventory.targets:
         raise UsageError(
             f"{inventory.path} has no target",
@@ -32,7 +33,7 @@ def select_targets(inventory: Inventory, selectors: Sequence[str]) -> tuple[Targ
 
 
 def select_one_target(inventory: Inventory, selector: str | None) -> Target:
-    """For commands that can only concern one, which take it as `-t`."""
+    """For commands that can only concern one, which take it as `-t`. Raises UsageError."""
     if selector is None and len(inventory.targets) > 1:
         raise UsageError(NONE_NAMED, evidence=_listed(inventory), way_out="name one: -t TARGET")
     targets = select_targets(inventory, [selector] if selector is not None else [])
@@ -47,7 +48,7 @@ def select_one_target(inventory: Inventory, selector: str | None) -> Target:
 
 
 def select_host(inventory: Inventory, name: str) -> Host:
-    """By host name, target name (its host) or address."""
+    """By host name, target name (its host) or address. Raises UsageError."""
     if name in inventory.hosts:
         return inventory.hosts[name]
     if name in inventory.targets:

@@ -39,6 +39,7 @@ class LargeLog:
         """Of what was read so far, counted as read_captured counts."""
 
     def pieces(self) -> Iterator[bytes]:
+        """Raises UsageError: it cannot be read."""
         decoder = getincrementaldecoder("utf-8")("surrogateescape")
         try:
             with Path(self._name).open("rb") as stream:

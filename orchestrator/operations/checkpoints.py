@@ -32,6 +32,7 @@ async def find_checkpoint(session: AgentSession, target: Target, wanted: str) ->
 
 
 def choose_checkpoint(base: str, runs: list[dict[str, Any]], wanted: str) -> Checkpoint:
+    """wanted: `last`, RUN or RUN:STEP. Raises UsageError."""
     run_id, _, step = wanted.partition(":")
     if step and not step.isdecimal():
         raise UsageError(f"--resume takes RUN or RUN:STEP, not {wanted!r}", way_out="orch launch --resume")

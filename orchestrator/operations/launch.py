@@ -86,7 +86,7 @@ async def launch(
     trace: Trace | None = None,
 ) -> LaunchReport:
     """Raises PreflightError and BusyError (nothing started), RunFailedError (it ended badly), DeadlineError (it did not
-    get there in time, or ended well before it could)."""
+    get there in time, or ended without an error before it could)."""
     payload = require_payload(target)
     if request.warmup:
         payload = replace(payload, command=require_warmup(target, payload))

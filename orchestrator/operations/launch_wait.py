@@ -93,7 +93,7 @@ async def wait_for(
     step, wanted = last_step(answer["status"], tail), condition.wanted_step
     reached = answer["met"] or (wanted is not None and step is not None and step >= wanted)
     if condition.step is not None and not reached:
-        raise _ended_before(target, report.run_id, condition.step, step)
+        raise ended_before(target, report.run_id, condition.step, step)
     return replace(
         report,
         waited=condition.kind,
@@ -144,9 +144,10 @@ def last_step(status: Mapping[str, Any] | None, log_tail: str) -> int | None:
     return said.step if said else None
 
 
-def _ended_before(target: Target, run_id: str, wanted: int, step: int | None) -> DeadlineError:
+def ended_before(target: Target, run_id: str, wanted: int, step: int | None) -> DeadlineError:
+    """For a run that did not fail and did not get there. step: its last, as far as it told of any."""
     return DeadlineError(
-        f"run {run_id} on {target.name} ended well before step {wanted}",
+        f"run {run_id} on {target.name} ended before step {wanted}, without an error",
         evidence="it never said at which step it is" if step is None else f"its last step was {step}",
         way_out=f"orch runs show {run_id}\norch launch --wait end   when its end is what matters",
     )

@@ -187,6 +187,7 @@ async def check_environment(job: Job, commands: Sequence[tuple[str, Sequence[str
 
 
 def unit_environment(job: Job, *, system: bool) -> dict[str, str]:
+    """The variables that its service will have, and no others. Raises PreflightError."""
     about = pwd.getpwuid(os.getuid())
     base = {"HOME": about.pw_dir, "USER": about.pw_name, "LOGNAME": about.pw_name, "SHELL": about.pw_shell}
     if not system:
@@ -287,6 +288,7 @@ def list_scheduled() -> list[Scheduled]:
 
 
 def find_scheduled(name: str) -> Scheduled:
+    """Raises UsageError."""
     there = list_scheduled()
     found = [one for one in there if one.name == name]
     if not found:
@@ -337,7 +339,7 @@ def start_now(one: Scheduled) -> bool:
 
 
 def job_of(one: Scheduled) -> Job:
-    """As its service says, to be run without a manager."""
+    """As its service says, to be run without a manager. Raises OrchError."""
     facts = read_facts(one.file.read_text(encoding="utf-8")) or {}
     argv, variables = facts.get("argv"), facts.get("variables")
     if not isinstance(argv, list) or not isinstance(variables, dict):

@@ -182,7 +182,7 @@ async def wait(at: At, options: schema.WaitOptions) -> Done:
             _raise_if_failed(look, at)
             if wanted is not None:
                 raise NotAsWantedError(
-                    f"run {run_id} on {at.target.name} ended well before step {wanted}",
+                    f"run {run_id} on {at.target.name} ended before step {wanted}, without an error",
                     evidence="it told no step" if step is None else f"its last step was {step}",
                     way_out=f"orch runs show {run_id}",
                 )

@@ -65,7 +65,7 @@ class PlayStore:
             os.pwrite(self._lock, sentence.encode("utf-8", "replace") + b"\n", 0)
 
     def latest(self) -> list[bytes]:
-        """The lines of the newest record; none: it was never played."""
+        """The lines of the newest record; none: it was never played. Raises OrchError."""
         found = self._records()
         if not found:
             return []

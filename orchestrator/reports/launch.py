@@ -64,7 +64,7 @@ def render_waited(report: LaunchReport) -> str:
         return "\n".join(lines)
     progress = render_progress(report.status or {})
     if report.ended is not None and not report.reached:
-        return f"{report.target}: run {report.run_id} ended well before it got there (last: {progress})"
+        return f"{report.target}: run {report.run_id} ended without an error before it got there (last: {progress})"
     if report.ended is not None and not report.status:
         return f"{report.target}: run {report.run_id} got there and ended well"
     return f"{report.target}: {progress}"

@@ -215,7 +215,7 @@ def test_a_run_that_ended_before_the_step_is_not_said_to_be_running() -> None:
         reached=False,
         status={"step": 3},
     )
-    assert render_waited(report) == "ct200: run r1 ended well before it got there (last: running, step 3)"
+    assert render_waited(report) == "ct200: run r1 ended without an error before it got there (last: running, step 3)"
     report = replace(report, reached=True, status=None)
     assert render_waited(report) == "ct200: run r1 got there and ended well"
 

@@ -170,7 +170,7 @@ def finish(base: str, name: str, check: Callable[[], None]) -> Record:
 
 
 def new_name(base: str) -> str:
-    """`20261129-181500`, UTC: sorts by time."""
+    """`20261129-181500`, UTC: sorts by time. Raises OpError."""
     stem = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     names = [stem] + ["%s-%d" % (stem, number) for number in range(2, 1000)]
     for name in names:

@@ -35,7 +35,7 @@ def run_batch(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
     """commands: [{argv, timeout_s, stdin?: str, cwd?: str, environment?: {..} (added), output_limit?: bytes}].
 
     Answers results: [{exit_code, timed_out, stdout, stderr, truncated, wall_s}]; killed by signal n: 128 + n;
-    not found: 127; not executable: 126.
+    not found: 127; not executable: 126. Raises OpError.
     """
     commands: List[Dict[str, Any]] = params["commands"]
     if len(commands) > MAX_COMMANDS:

@@ -103,7 +103,8 @@ def _libraries(torch: str, python: Facts, path: str, owners: env_files.Owners) -
 
 
 def find_python(wanted: str, variables: Dict[str, str]) -> Facts:
-    """{path, version, prefix, base, venv, system_site, site_folders, system_folders, user_site, stdlib}."""
+    """{path, version, prefix, base, venv, system_site, site_folders, system_folders, user_site, stdlib}.
+    Raises OpError."""
     path = shutil.which(wanted)
     if path is None:
         raise OpError("missing", "there is no %s" % wanted)

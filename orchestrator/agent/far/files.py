@@ -89,7 +89,8 @@ def free_space(path: str) -> Dict[str, int | None]:
 
 
 def remove_below(base: str, path: str) -> bool:
-    """False: it was not there. Every step goes through descriptors, so no link put in the way can lead elsewhere."""
+    """False: it was not there. Every step goes through descriptors, so no link put in the way can lead elsewhere.
+    Raises OpError (not below base), OSError."""
     inner = os.path.relpath(path, base)
     parts = inner.split(os.sep)
     if not os.path.isabs(path) or os.path.normpath(path) != path or parts[0] in ("..", "."):

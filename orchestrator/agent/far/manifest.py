@@ -95,6 +95,7 @@ def json_unpack(data: bytes) -> Any:
 
 
 def parse(rows: Any) -> List[Entry]:
+    """A listing's rows -> entries. Raises ManifestError."""
     if not isinstance(rows, list):
         raise ManifestError("", "not a list")
     entries = []
@@ -152,6 +153,7 @@ def check_link(path: str, target: str) -> None:
     """A link may climb only at its start, and not above the tree: then it cannot leave it, whatever lies on its way.
 
     (`a/b/../..` is refused although it looks harmless: if `a/b` is itself a link, it climbs from elsewhere.)
+    Raises ManifestError.
     """
     if not target or target.startswith("/"):
         raise ManifestError(path, "a link to %r, which is not relative" % target)

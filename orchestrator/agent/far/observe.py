@@ -180,6 +180,7 @@ def wait_run(params: Record, body: bytes, channel: Any) -> Record:
 
     Sends {"status": ...} whenever status.json has changed. Ends with {"met", "reason": "condition"|"ended"|
     "ended_unknown"|"timeout", "status", "exit"}; "ended_unknown": nobody holds live.lock and there is no exit.json.
+    Raises OpError: there is no such run.
     """
     base = records.base_folder(params)
     folder = records.run_folder(base, params.get("run_id"))

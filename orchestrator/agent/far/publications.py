@@ -74,7 +74,8 @@ def publication_switch(params: Dict[str, Any], body: bytes, channel: Channel) ->
 
 
 def publications_prune(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """store, keep (of the newest), lock_wait_s. Never the current one or the one before. {removed: tree hashes}."""
+    """store, keep (of the newest), lock_wait_s. Never the current one or the one before. {removed: tree hashes}.
+    Raises OpError."""
     store = params["store"]
     if not os.path.isdir(store):
         return {"removed": []}

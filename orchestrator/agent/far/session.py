@@ -103,7 +103,7 @@ def start_session(base: str, name: str, folder: str, command: List[str]) -> None
 
 def put_away(socket: str, name: str) -> bool:
     """Frees the name where somebody works in the session: it is renamed. False: everything in it is dead, and it may
-    be replaced."""
+    be replaced. Raises TmuxError."""
     until = time.monotonic() + LAST_LINE_S
     while True:
         code, said = run_tmux(tmux_argv(socket, "list-panes", "-s", "-t", "=%s:" % name, "-F", "#{pane_dead}"))

@@ -16,6 +16,7 @@ def tree_plan(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str
     """store; body: the packed manifest. Answers {already_there, files_missing, bytes_missing}: different contents.
 
     Goes by the releases' records: what a cut push left behind, or somebody spoiled, is found by the push itself.
+    Raises OpError.
     """
     store = params["store"]
     try:

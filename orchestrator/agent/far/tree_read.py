@@ -62,7 +62,8 @@ def _pieces(folder: str, wanted: List[Tuple[str, int]]) -> Iterator[bytes]:
 
 
 def tree_verify(params: Dict[str, Any], body: bytes, channel: Channel) -> Dict[str, Any]:
-    """path of a release. Answers {changed, missing, extra}: lists of names, all empty if it is as it was pushed."""
+    """path of a release. Answers {changed, missing, extra}: lists of names, all empty if it is as it was pushed.
+    Raises OpError."""
     path = params["path"].rstrip("/")
     _, recorded = read_record(path)
     extra: List[str] = []
