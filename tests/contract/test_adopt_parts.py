@@ -91,6 +91,18 @@ def test_a_venv_is_known_by_the_path_it_was_called_by(tmp_path):
     assert adopt.python_of(["./train"], "/", path, os.getpid()) is None
 
 
+def test_a_secret_in_its_command_line_is_neither_recorded_nor_told(shell, tmp_path):
+    work = "print('up', flush=1); input()"
+    pane = shell('"$1" -c "$2" --api-key s3kr1t99 <&0 | cat', sys.executable, work)
+    assert pane.stdout.readline() == b"up\n"
+    found = [Pane("%0", pane.pid, False)]
+    record, _ = adopt.run_record({}, str(tmp_path / "run"), "x", adopt.find_training(found, "x")[1])
+    assert record["argv"] == [sys.executable, "-c", work, "--api-key", "[not shown]"]
+    with pytest.raises(OpError) as refused:
+        adopt.find_training(found, "x", 1)
+    assert "--api-key" in refused.value.evidence and "s3kr1t99" not in refused.value.evidence
+
+
 def test_of_a_training_that_writes_to_a_file_that_is_the_log(tmp_path):
     own = tmp_path / "own.log"
     with own.open("wb") as out:

@@ -101,6 +101,16 @@ def test_which_values_are_kept(name: str, value: str, shown: bool) -> None:
     assert variables.may_be_shown(name, value) is shown
 
 
+def test_of_a_command_line_what_may_be_a_secret_is_left_out() -> None:
+    typed = ["python", "t.py", "--api-key=s3kr1t", "--hf-token", "s3kr1t", "--token=s3kr1t", "wandb.api_key=s3kr1t"]
+    typed += ["hub_token=s3kr1t", "https://me:s3kr1t@host/a?b=c", "hf_abcdefghs3kr1t", "--password", "s3kr1t"]
+    told = variables.without_secrets([*typed, "--secret", "--resume"])
+    assert "s3kr1t" not in " ".join(told) and len(told) == len(typed) + 2
+    assert told[2:5] == ["--api-key=[not shown]", "--hf-token", "[not shown]"] and told[-2:] == ["--secret", "--resume"]
+    plain = ["t.py", "--eos-token", "</s>", "--max-tokens", "4096", "--tokenizer=a/b", "--key-heads=8", "lr=3e-4"]
+    assert variables.without_secrets(plain) == plain
+
+
 @given(st.dictionaries(st.sampled_from(["schema", "run_id", *SECTIONS]), JSON) | JSON)
 def test_any_record_is_read(value: object) -> None:
     parse_fingerprint(value)

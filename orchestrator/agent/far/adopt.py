@@ -21,6 +21,7 @@ from .gpu_identity import gpu_facts
 from .install import install_library
 from .preflight import python_facts
 from .records import Record, contract
+from .variables import without_secrets
 
 FINGERPRINT_DEADLINE_S = 20.0
 KEEPER_DEADLINE_S = 10.0
@@ -114,7 +115,7 @@ def find_training(found: List[Pane], name: str, wanted: int | None = None) -> Tu
             if stat is None or stat.dead:
                 continue
             argv = process.command_line(pid)
-            seen.append("%d %s" % (pid, " ".join(argv)[:120]))
+            seen.append("%d %s" % (pid, " ".join(without_secrets(" ".join(argv).split()))[:120]))
             if pid == wanted:
                 return pane, stat, []
             program = os.path.basename(argv[0]).lstrip("-") if argv else ""
@@ -147,7 +148,7 @@ def run_record(params: Record, folder: str, name: str, stat: process.Stat) -> Tu
         notes.append("its environment cannot be read: it is another user's")
     except OSError as error:
         raise OpError("missing", "process %d has just ended" % stat.pid, str(error)) from error
-    argv = process.command_line(stat.pid)
+    argv = without_secrets(process.command_line(stat.pid))
     record = dict(params.get("spec") or {})
     record.update(
         run_id=os.path.basename(folder),

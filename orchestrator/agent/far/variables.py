@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import os
 import re
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from .records import contract
 
@@ -32,6 +32,13 @@ SECRET_VALUE = re.compile(
     r"|\b(hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|wandb_v)[A-Za-z0-9_-]{8,}|\b(AKIA|ASIA)[A-Z0-9]{12,}|\beyJ[\w-]{8,}\.",
     re.IGNORECASE,
 )
+SECRET_OPTION = re.compile(
+    r"--?(token|([\w.-]*[-_.])?((api|access|secret|private|auth)[-_]?key|secret|password|passwd|credentials?"
+    r"|(access|api|auth|bearer|gh|github|hf|hub|wandb)[-_]?token))",
+    re.IGNORECASE,
+)
+"""Options of a command line whose value is a secret; `--eos-token` and `--max-tokens` are none."""
+NOT_SHOWN = "[not shown]"
 OF_THE_RUN = (contract.RUN_DIR_VARIABLE, contract.RUN_ID_VARIABLE)
 """They name the run: of no two are they the same."""
 
@@ -48,6 +55,19 @@ def variable_facts(environment: Dict[str, Any], base: str, python: Any = None) -
 
 def may_be_shown(name: str, value: str) -> bool:
     return bool(SHOWN.fullmatch(name)) and not SECRET.search(name) and not SECRET_VALUE.search(value)
+
+
+def without_secrets(argv: List[str]) -> List[str]:
+    """A command line that somebody typed: what may be a secret in it is left out."""
+    told: List[str] = []
+    for n, word in enumerate(argv):
+        name, equals, _ = word.partition("=")
+        is_value = n > 0 and SECRET_OPTION.fullmatch(argv[n - 1]) and not word.startswith("-")
+        if is_value or SECRET_VALUE.search(word) or (equals and SECRET_OPTION.fullmatch("--" + name.lstrip("-+"))):
+            told.append(name + equals + NOT_SHOWN if equals and re.fullmatch(r"[\w.+-]+", name) else NOT_SHOWN)
+        else:
+            told.append(word)
+    return told
 
 
 def keyed_hash(key: bytes, name: str, value: str) -> str:
