@@ -84,7 +84,7 @@ def _groups(detail: RunDetail) -> Iterator[tuple[str, Rows]]:
 
 def _run_rows(detail: RunDetail) -> Rows:
     run, summary = detail.run, detail.summary
-    by = f" by {summary.launched_by}" if summary.launched_by else ""
+    by = f"{', ' if summary.adopted else ' by '}{summary.launched_by}" if summary.launched_by else ""
     rows = [("command", " ".join(run.argv) or DASH), ("started", utc_text(summary.started_at) + by)]
     if summary.ended_at is not None:
         rows.append(("ended", utc_text(summary.ended_at)))

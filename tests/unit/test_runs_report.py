@@ -175,6 +175,8 @@ def test_a_mark_and_the_identity_are_shown() -> None:
     assert "good by ann@laptop at 1970-01-01 00:00:01 UTC: warm\n" in text
     assert f"identity     {identity_hash(fingerprint)}" in text
     assert "ended well, marked good" in render_runs(report(marked))
+    by_hand = run(spec={"created_at": 0.0, "launched_by": "adopted by ann@laptop", "adopted": {"pid": 1}})
+    assert " UTC, adopted by ann@laptop\n" in render_run(detail(by_hand, fingerprint))
     assert "marked" not in render_runs(report(run(mark={"verdict": "fine"})))
 
 
