@@ -264,12 +264,12 @@ def _rest(report: StatusReport, trend: Trend | None, width: int) -> Block:
     if report.container is not None:
         lines += _row("container", container_text(report.container).split(", "), width)
     if report.cache is not None:
-        entries = number_text(report.cache.entries)
+        held = ["empty"]
+        if report.cache.bytes is not None:
+            held = [bytes_text(report.cache.bytes), f"{number_text(report.cache.entries)} graphs"]
         old = [] if report.cache.age_s is None else [f"counted {duration_text(report.cache.age_s)} ago"]
         new = [] if report.cache.new_files is None else [f"{report.cache.new_files} files new since the launch"]
-        lines += _row(
-            "cache", [bytes_text(report.cache.bytes), f"{entries} graphs", *new, *_growth(trend), *old], width
-        )
+        lines += _row("cache", [*held, *new, *_growth(trend), *old], width)
     if report.cache_warning is not None:
         lines += _row("", [report.cache_warning], width, Tone.WARN)
     lines += _row("disk", [f"{bytes_text(report.disk_free_bytes)} free"], width)

@@ -192,7 +192,12 @@ def test_unknown_is_a_dash() -> None:
         REPORT, gpus=(GpuFact(None, None, None, None, None),), disk_free_bytes=None, cache=CacheFact(None, None)
     )
     shown = text(unknown)  # fmt: skip
-    assert "-  - of - MiB  -  -" in shown and "- free" in shown and "-, - graphs" in shown
+    assert "-  - of - MiB  -  -" in shown and "- free" in shown
+
+
+def test_an_empty_cache_is_called_empty_as_in_a_status() -> None:
+    shown = text(replace(REPORT, cache=CacheFact(None, None, 3.0, new_files=0)))
+    assert "cache      empty, 0 files new since the launch, counted 3 s ago" in shown
 
 
 def test_a_line_of_its_own_for_a_pipe() -> None:
