@@ -196,6 +196,11 @@ class Case:
         return self.run is not None and self.run.phase in GOES_ON
 
     @property
+    def run_was_adopted(self) -> bool:
+        """Somebody started it by hand: its code is no release, and nobody sees how it ends."""
+        return self.run is not None and self.run.summary is not None and self.run.summary.adopted
+
+    @property
     def same_shape(self) -> bool:
         """The last good run trained the same thing on the same devices, as far as both tell."""
         return not self.other_shape

@@ -22,6 +22,10 @@ Signature = Callable[[Case], Iterable[Finding]]
 Seen = Callable[[Case], str | None]
 
 NO_MATTER = "-"
+COMPARED = ("rate", "environment", "code, settings and data")
+"""Areas that tell nothing without a run that went well."""
+OF_NOW = ("processes", "GPUs", "disk and /dev/shm", "memory")
+"""Areas that only the target tells of, as it is now."""
 NAMED_CAUSES = frozenset({"slow", "run-dead", "run-stalled", "session-dead", "clock", "memory", "eager-fallback"})
 """That name no cause of a slow run."""
 SELF_EVIDENT = frozenset(
@@ -147,8 +151,10 @@ def _why_not(case: Case, area: Area) -> str:
         return "there is no run yet"
     if area.name == "rate" and case.run.tokens_per_s is None:
         return f"it has not told of {LEAST_S / 60:.0f} minutes of training, or counts no tokens"
-    if case.good is None:
-        return "there is no last good run to compare with"
+    if case.past and area.name in OF_NOW:
+        return "a past run is judged by its record alone"
+    if case.good is None and area.name in COMPARED:
+        return "there is no good run before it to compare with"
     if area.name == "rate" and case.other_shape:
         return f"the last good run had another shape: {difference_text(case.other_shape[0])}"
     return "its records do not tell"

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.cli.parsers import build_parser
 from orchestrator.diagnosis.case import Machine
 from orchestrator.diagnosis.comparable import comparable_facts
+from orchestrator.diagnosis.diagnose import diagnose
 from orchestrator.diagnosis.diff import compare
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING
 from orchestrator.ledger.runs import parse_runs
@@ -441,6 +442,31 @@ def test_how_an_adopted_run_ended_is_not_known_and_no_alarm() -> None:
     adopted = replace(gone, summary=replace(summary, adopted=True))
     found = diagnosed(run=adopted)
     assert ids(found) == [] and ids(found, info=True) == ["run-dead"]
+    stopped = replace(adopted, record=replace(run.record, state=replace(unknown, stop_asked=True)))
+    assert ids(diagnosed(run=stopped), info=True) == [], "orch stop ended it"
+
+
+def test_other_code_of_an_adopted_run_is_no_release_that_was_deployed() -> None:
+    summary = parse_runs({"now": NOW_S, "live": {}, "runs": [{"id": "x", "folder": "/x"}]}, b"")[0]
+    code = {"release": {"tree_hash": None, "git": None, "listing": {"src/train.py": "2" * 64}}}
+    run = replace(facts(pace=metrics(20_700.0)), summary=replace(summary, adopted=True))
+    (found,) = diagnosed(run=run, identity_of_run=code).findings
+    assert found.id == "code-edited" and "started by hand" in found.cause
+
+
+def test_each_thing_that_was_not_looked_at_has_its_own_reason() -> None:
+    nothing = dict.fromkeys(("processes", "gpus", "machine", "container", "comparison"))
+    why = {one.what: one.why for one in diagnose(replace(cases.case(past=True, **nothing), good=None)).not_looked}
+    for area in ("processes", "GPUs", "disk and /dev/shm", "memory"):
+        assert why[area] == "a past run is judged by its record alone", area
+    assert why["code, settings and data"] == "there is no good run before it to compare with"
+
+
+def test_a_last_good_run_without_a_rate_is_not_called_missing() -> None:
+    changed = {"spec": {**IDENTITY["spec"], "settings": {"steps": 3000, "lr": 2}}}
+    brief = facts(GOOD_ID, exit_record={"exit_code": 0})
+    (found,) = diagnosed(good=brief, identity_of_run=changed).findings
+    assert found.evidence[-1].endswith(f"over minutes; none is known of the last good run {GOOD_ID}")
 
 
 def test_shapes_that_are_compiled_again_and_again_are_the_cause_of_a_slow_run() -> None:

@@ -80,8 +80,10 @@ def rate_line(case: Case) -> tuple[str, ...]:
     there = case.good.tokens_per_s if case.good is not None else None
     if here is None:
         return ()
-    if not there or case.good is None:
+    if case.good is None:
         return (f"{rate_text(here)} over minutes; there is no last good run to compare with",)
+    if not there:
+        return (f"{rate_text(here)} over minutes; none is known of {good_text(case)}",)
     return (f"{rate_text(here)} over minutes; {rate_text(there)} at {good_text(case)} ({100 * here / there:.0f} %)",)
 
 
