@@ -129,6 +129,14 @@ _WORDS: tuple[tuple[Kind, str], ...] = (
         r"|lvcreate '[^'\n]{0,200}(?:subvol|vm)-(?P<container4>\d+)-disk-\d+[^'\n]{0,40}' error: [^\n]{1,200}"
         r"|free space in thin pool [^\n]{1,120} reached threshold",
     ),
+    (
+        "locked",  # as `pct list` and `pct config` show it
+        r"^(?P<container>\d{3,9}) +(?:running|stopped) +"
+        r"(?P<reason>backup|create|destroyed|disk|fstrim|migrate|mounted|rollback|snapshot(?:-delete)?) +\S"
+        r"|^lock: (?P<reason2>[a-z-]{1,20})$"
+        r"(?:(?=[\s\S]{0,4000}^rootfs: [^\n]{0,200}(?:subvol|vm)-(?P<container2>\d{3,9})-disk))?",
+    ),
+    ("not_running", r"^status: stopped$"),
     ("command_not_started", r"(?:lxc-attach|lxc_container): (?:[^\n]{0,200}- )?[Ff]ailed to exec"),
     ("command_not_started", r"/usr/bin/env: |env: .{0,20}/bin/sh"),
     ("pct_not_found", r"pct: (?:command )?not found|pct: No such file"),

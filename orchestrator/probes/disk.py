@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.probes.disk_blocks import BlockReader
 from orchestrator.probes.disk_trouble import tool_error, write_troubles
 from orchestrator.probes.disk_volumes import Volume, VolumeReader
 from orchestrator.probes.finding import Finding, finding_at
@@ -88,7 +89,7 @@ class Trend(Located):
 class DiskReading(Located):
     filesystems: tuple[FileSystem, ...]
     volumes: tuple[Volume, ...]
-    """Pools, logical volumes and quotas: what zpool, zfs, lvs, vgs, pvesm and quota tell."""
+    """Pools, logical volumes and quotas: what zpool, zfs, lvs, vgs, pvesm, quota, lsblk and btrfs tell."""
     usages: tuple[Usage, ...]
     total_bytes: int | None
     """du's grand total."""
@@ -109,6 +110,7 @@ class _Reader:
     def __init__(self) -> None:
         self._filesystems: list[FileSystem] = []
         self._volumes = VolumeReader()
+        self._blocks = BlockReader()
         self._usages: list[Usage] = []
         self._errors: list[Finding] = []
         self._du_errors: list[Span] = []
@@ -119,7 +121,7 @@ class _Reader:
     def take(self, line: Piece) -> None:
         text = line.text[:MAX_LINE]
         name, self._name = self._name, None
-        if self._volumes.take(line):
+        if self._volumes.take(line) or self._blocks.take(line):
             return
         header = _HEADER.match(text) or (None if _ROW.fullmatch(text.strip()) else _OTHER_HEADER.match(text))
         if header:
@@ -155,7 +157,7 @@ class _Reader:
             spans["lower_bound"] = Span(errors[0].start, errors[-1].end) if errors else first
         return DiskReading(
             filesystems=tuple(self._filesystems),
-            volumes=self._volumes.answer(),
+            volumes=(*self._volumes.answer(), *self._blocks.answer()),
             usages=tuple(usage for usage in self._usages if usage is not total),
             total_bytes=None if total is None else total.size_bytes,
             lower_bound=bool(self._du_errors) if self._usages else None,
@@ -164,6 +166,7 @@ class _Reader:
                 *self._errors,
                 *_full(self._filesystems, text),
                 *self._volumes.findings(),
+                *self._blocks.findings(),
                 *write_troubles(text),
             ),
             spans=spans,

@@ -16,6 +16,8 @@ from orchestrator.probes.spans import Located, Piece, Span, Value
 
 NEARLY_FULL_PERCENT = 95.0
 MAX_LINE = 4096
+_UNIT = re.compile(r"(?<=\S) \(([KMGT]?i?B)\)")
+"""In a title, of newer ones of Proxmox."""
 _WORD = re.compile(r"\S+")
 _SIZE = re.compile(r"<?(?P<number>\d{1,18}(?:\.\d{1,6})?)(?P<letter>[BKMGTPE]?)(?:iB|B)?\*?", re.IGNORECASE)
 _PERCENT = re.compile(r"(?P<number>\d{1,3}(?:\.\d{1,2})?)%?")
@@ -37,7 +39,7 @@ _HEADERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("zfs", re.compile(r"NAME\s(?=.*\bUSED\b)(?=.*\bAVAIL\b)")),
     ("lvm", re.compile(r"LV\s+VG\s+Attr\s+LSize\b")),
     ("vg", re.compile(r"VG\s+#PV\s.*\bVSize\s+VFree\b")),
-    ("storage", re.compile(r"Name\s+Type\s+Status\s+Total\s+Used\s+Available\s+%\s*$")),
+    ("storage", re.compile(r"Name\s+Type\s+Status\s+Total(?P<unit> \([KMGT]?i?B\))?\s+Used.*\sAvailable.*\s%\s*$")),
     ("quota", re.compile(r"Filesystem\s+(?:blocks|space|used|kbytes)\s+quota\s+limit\s+grace\b")),
 )
 _PROPERTIES = {
@@ -79,6 +81,7 @@ class VolumeReader:
 
     def __init__(self) -> None:
         self._kind = ""
+        self._block: int | None = None
         self._header: list[re.Match[str]] = []
         self._name: Piece | None = None
         self._volumes: list[Volume] = []
@@ -90,7 +93,10 @@ class VolumeReader:
         text = line.text[:MAX_LINE]
         kind = next((kind for kind, header in _HEADERS if header.match(text.strip())), None)
         if kind is not None:
-            self._kind, self._header, self._name = kind, list(_WORD.finditer(text)), None
+            units = list(_UNIT.finditer(text))
+            self._block = size_bytes(f"1{units[0][1]}", None) if units else _BLOCK.get(kind)
+            self._header = list(_WORD.finditer(_UNIT.sub(lambda found: " " * len(found[0]), text)))
+            self._kind, self._name = kind, None
             return True
         if not self._kind:
             return False
@@ -135,7 +141,7 @@ class VolumeReader:
             field = _COLUMNS[kind].get(title)
             if field is None or field in values:
                 continue
-            values[field], spans[field] = _value(field, cell.text, _BLOCK.get(kind)), cell.span
+            values[field], spans[field] = _value(field, cell.text, self._block), cell.span
         if kind == "quota" and values.get("total_bytes") == 0:
             values["total_bytes"] = None  # no limit
         if kind == "storage" and values.get("health") not in _HEALTHY:  # whose zeros nobody measured
@@ -223,6 +229,11 @@ def _value(field: str, text: str, block: int | None) -> str | int | float | None
         return float(percent["number"]) if percent else None
     if not field.endswith("_bytes"):
         return text
+    return size_bytes(text, block)
+
+
+def size_bytes(text: str, block: int | None) -> int | None:
+    """block: what a number without a unit counts."""
     size = _SIZE.fullmatch(text)
     if size is None:
         return None

@@ -13,7 +13,7 @@ from orchestrator.probes.finding import Finding, finding_at
 from orchestrator.probes.gpu_apps import AppRow
 from orchestrator.probes.gpu_csv import FAULTY, GpuRow, action_wanted
 from orchestrator.probes.gpu_trouble import ACTIONS, RESET
-from orchestrator.probes.gpu_values import Form, NotAValue, value_of
+from orchestrator.probes.gpu_values import Form, NotAValue, fault_in, value_of
 from orchestrator.probes.spans import Piece, Span, Value
 
 MAX_LINE = 400
@@ -69,6 +69,7 @@ class QueryTextReader:
         self._is_within = False
         self._titles: list[tuple[int, str]] = []
         self._gpu: dict[str, tuple[Any, Span]] | None = None
+        self._faults: list[Piece] = []
         self._process: dict[str, tuple[Any, Span]] = {}
 
     def take(self, line: Piece) -> bool:
@@ -107,6 +108,8 @@ class QueryTextReader:
 
     def _value(self, titles: Sequence[str], value: Piece) -> None:
         path = "/".join(titles)
+        if fault_in(value.text) is not None:
+            self._faults.append(value)
         if titles[0] == "processes":
             self._of_process(titles[-1], value)
         elif path == "gpu reset status/reset required" and value.text == "Yes":
@@ -143,7 +146,14 @@ class QueryTextReader:
 
     def _end_gpu(self) -> None:
         self._end_process()
+        faults, self._faults = self._faults, []
         if self._gpu is not None:
+            # `Unknown Error` of one sensor is none of the GPU: other numbers are told beside it
+            numbers = [value for value, _ in self._gpu.values() if isinstance(value, int | float)]
+            fault = next((one for one in faults if "Unknown Error" not in one.text or not numbers), None)
+            if fault is not None:
+                self._gpu["error"] = (fault.text, fault.span)
+                self.findings.append(finding_at(fault, FAULTY, RESET, self._named()))
             values = {name: value for name, (value, _) in self._gpu.items()}
             spans = {name: span for name, (_, span) in self._gpu.items()}
             facts = {name: values.pop(name, None) for name in ("name", "memory_total_mib", "memory_used_mib")}

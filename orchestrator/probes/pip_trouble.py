@@ -323,6 +323,8 @@ def _trouble(
     found: str | None = None,
     way_out: str = "",
 ) -> None:
+    if row.text.startswith("Caused by:") and reading.findings and reading.findings[-1].kind == "error":
+        reading.findings.pop()  # uv's headline, of which this is the reason
     reading.findings.append(trouble(row, kind, meaning, package, needed_by, wanted, found, way_out))
 
 
