@@ -11,6 +11,7 @@ from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import NoPythonError
 from orchestrator.agent.tree import pull_tree, push_tree, scan_folder
 from orchestrator.errors import OutcomeUnknownError
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +52,7 @@ def test_close_leaves_no_agent(place, tmp_path):
         agent = int((tmp_path / "pid").read_text())
         os.kill(agent, 0)
         await session.close()
-        for _ in range(500):
-            try:
-                os.kill(agent, 0)
-            except ProcessLookupError:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("it still runs")
+        await until(lambda: not os.path.exists(f"/proc/{agent}"), "the agent ends")
 
     place.do(work())
 
@@ -67,9 +62,9 @@ def test_a_killed_agent_is_outcome_unknown(place, tmp_path):
         session = await AgentSession.open(place.transport)
         commands = [{"argv": ["sh", "-c", f"echo $PPID > {tmp_path}/pid; sleep 20"], "timeout_s": 30}]
         request = asyncio.ensure_future(session.request("run_batch", commands=commands))
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            await asyncio.sleep(0.01)
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        pid = tmp_path / "pid"
+        await until(lambda: pid.exists() and pid.read_text(), "the command runs")
+        os.kill(int(pid.read_text()), signal.SIGKILL)
         with pytest.raises(OutcomeUnknownError):
             await request
         await session.close()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -21,6 +20,7 @@ from orchestrator.agent.far.errors import OpError
 from orchestrator.agent.far.process import identity_of
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError, UnreachableError
 from tests.local_agent import LocalStarter, interpreters
+from tests.waiting import until
 
 
 @pytest.fixture(params=interpreters())
@@ -37,13 +37,6 @@ async def open_agent(python=sys.executable):
         yield session
     finally:
         await session.close()
-
-
-async def until(condition, limit_s=10.0):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
 
 
 def alive(pid):

@@ -18,6 +18,7 @@ from orchestrator.transport.runtime_folder import runtime_folder
 from orchestrator.transport.trust import fetch_host_key, remember_host_key
 from tests.contract.places import Stage
 from tests.contract.ssh_server import SSHD, keygen
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not Path(SSHD).exists(), reason="no OpenSSH server here")
 CLIENTS = ["openssh", "asyncssh"]
@@ -332,9 +333,3 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(stage):
     folder.chmod(0o755)
     with pytest.raises(Exception, match="only you can enter"):
         runtime_folder()
-
-
-async def until(condition, limit_s=5):
-    async with asyncio.timeout(limit_s):
-        while not condition():
-            await asyncio.sleep(0.02)

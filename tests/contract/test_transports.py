@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.agent.client import AgentSession
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError
 from tests.contract.places import TRANSPORTS
+from tests.waiting import eventually, until
 
 ECHO = "import sys, os; os.write(1, b'\\0'.join(os.fsencode(w) for w in sys.argv[1:]))"
 HOSTILE = [
@@ -138,26 +138,22 @@ def test_many_commands_on_one_connection(place):
     assert [done.stdout for done in place.do(many())] == [b"%d\n" % n for n in range(8)]
 
 
-def test_abort_and_cancel_leave_no_local_child(place):
+def test_abort_and_cancel_leave_no_local_child(place, tmp_path):
     async def cut():
         process = await place.transport.start(["sh", "-c", "echo $$; exec cat"])
         pid = int(await process.read())
         await process.abort()
-        async with asyncio.timeout(5):  # its stdin ended
-            while os.path.exists(f"/proc/{pid}"):
-                await asyncio.sleep(0.02)
-        waiting = asyncio.create_task(place.transport.run(["sleep", "33.5"], timeout_s=60))
-        await asyncio.sleep(0.3)
+        await until(lambda: not os.path.exists(f"/proc/{pid}"), "it ends with its stdin")
+        runs = ["sh", "-c", f"touch {tmp_path}/runs; exec sleep 33.5"]
+        waiting = asyncio.create_task(place.transport.run(runs, timeout_s=60))
+        await until((tmp_path / "runs").exists, "the command runs")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
     before = children()
     place.do(cut())
-    until = time.monotonic() + 5
-    while children() - before and time.monotonic() < until:
-        time.sleep(0.02)
-    assert children() - before == set()
+    eventually(lambda: children() <= before, "no child is left")
     assert place.run(["true"]).exit_code == 0
 
 
