@@ -20,7 +20,7 @@ import pytest
 
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.lab.choice import open_lab
-from orchestrator.lab.doubles.container import marked
+from orchestrator.lab.doubles.container import ROOTS_TMUX, marked
 from orchestrator.lab.embedded import EmbeddedLab, namespaces_allowed
 from orchestrator.lab.records import LabError, find_labs
 from tests.waiting import eventually
@@ -191,6 +191,22 @@ def test_a_container_in_namespaces_has_its_own_processes() -> None:
         assert pct(lab, "exec", "200", "--", "head", "/dev/null").returncode in (126, 127)
         lab.show_program("head")
         assert pct(lab, "exec", "200", "--", "head", "/dev/null").returncode == 0
+    finally:
+        lab.down()
+
+
+def test_tmux_in_the_container_is_not_the_machines() -> None:
+    if not namespaces_allowed() or os.getuid():
+        pytest.skip("this machine lets no user make namespaces, or another than root runs the tests")
+    Path(ROOTS_TMUX).mkdir(mode=0o700, exist_ok=True)
+    lab = EmbeddedLab.up(bound=True, namespaces=True)
+    try:
+        new = ["tmux", "-f", "/dev/null", "new-session", "-d", "-s", f"of-{lab.record.id}", "sleep 1000"]
+        assert pct(lab, "exec", "200", "--", *new).returncode == 0
+        told = pct(lab, "exec", "200", "--", "tmux", "list-sessions", "-F", "#{session_name}")
+        assert told.stdout.decode().split() == [f"of-{lab.record.id}"]
+        here = subprocess.run(["tmux", "list-sessions", "-F", "#{session_name}"], capture_output=True, text=True)
+        assert f"of-{lab.record.id}" not in here.stdout
     finally:
         lab.down()
 

@@ -23,6 +23,7 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
 MS_BIND, MS_REC, MS_PRIVATE, MS_RDONLY = 0x1000, 0x4000, 0x40000, 0x1
 KILL_DEADLINE_S = 20.0
+ROOTS_TMUX = "/tmp/tmux-0"  # /tmp is the machine's, in the container too
 CLEAR_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM": "linux"}
 
 
@@ -132,9 +133,18 @@ def become_init(lab: Path, settings: dict[str, Any]) -> None:
     for path in settings["binds"]:
         mount(path, path.replace("/root", settings["root"], 1), "", MS_BIND)
     mount(settings["root"], "/root", "", MS_BIND | MS_REC)
+    hide_tmux(lab)
     socket.sethostname("ct200")
     os.chdir("/")
     os.execv(sys.executable, [sys.executable, "-IS", str(lab / "pid1.py")])
+
+
+def hide_tmux(lab: Path) -> None:
+    """The container's root is another than the machine's, whose tmux would refuse it, or show it its sessions."""
+    if os.path.isdir(ROOTS_TMUX):
+        own = lab / "tmux"
+        own.mkdir(mode=0o700, exist_ok=True)
+        mount(str(own), ROOTS_TMUX, "", MS_BIND)
 
 
 def show_gpus(lab: Path) -> None:
