@@ -157,6 +157,8 @@ def _why_not(case: Case, area: Area) -> str:
         return "there is no good run before it to compare with"
     if area.name == "rate" and case.other_shape:
         return f"the last good run had another shape: {difference_text(case.other_shape[0])}"
+    if area.name == "rate" and case.good is not None and not case.good.tokens_per_s:
+        return f"the last good run has not told of {LEAST_S / 60:.0f} minutes of training, or counts no tokens"
     return "its records do not tell"
 
 

@@ -328,6 +328,16 @@ def test_a_run_of_no_rate_is_not_judged_by_one() -> None:
     assert [one.why for one in found.not_looked if one.what == "rate"]
 
 
+def test_a_last_good_run_of_no_rate_is_not_called_none() -> None:
+    short = facts(GOOD_ID, exit_record={"exit_code": 0}, log="step 1/3000 loss 9.1")
+    changed = {"packages": {**IDENTITY["packages"], "sglang": "0.5.1"}}
+    found = diagnosed(run=facts(pace=metrics(20_700.0)), good=short, identity_of_run=changed)
+    assert [one.why for one in found.not_looked if one.what == "rate"] == [
+        "the last good run has not told of 2 minutes of training, or counts no tokens"
+    ]
+    assert f"20.7 Ktok/s over minutes; none is known of the last good run {GOOD_ID}" in found.findings[0].evidence
+
+
 def test_an_unknown_shape_of_the_case_is_said_and_judges_nothing() -> None:
     bare = cases.case(gpus=None, processes=None, container=None, machine=None, clock_offset_s=None, environment=None)
     from orchestrator.diagnosis.diagnose import diagnose
