@@ -15,7 +15,7 @@ from orchestrator.playbook.begin import Beginning
 from orchestrator.playbook.model import Step
 from orchestrator.playbook.plan import plan_record, render_plan
 from orchestrator.playbook.play import load_playbook, plan, play
-from orchestrator.playbook.progress import Failure
+from orchestrator.playbook.progress import SKIPPED, Failure
 from orchestrator.playbook.run import Watcher
 from orchestrator.playbook.summary import go_on_lines, play_record
 
@@ -57,7 +57,7 @@ def _play(arguments: argparse.Namespace, output: Output, begun: list[str]) -> in
         if not arguments.json:
             output.next_step(f"orch play {arguments.file}")
         return 0
-    watcher = _watcher(output, quiet=arguments.json)
+    watcher = watcher_of(output, quiet=arguments.json)
 
     def on_beginning(play_id: str, beginning: Beginning) -> None:
         begun.append(play_id)
@@ -85,7 +85,7 @@ def _play(arguments: argparse.Namespace, output: Output, begun: list[str]) -> in
     return 0
 
 
-def _watcher(output: Output, *, quiet: bool) -> Watcher:
+def watcher_of(output: Output, *, quiet: bool) -> Watcher:
     display = WaitDisplay(output, labelled=False)
 
     def on_begin(step: Step, targets: str) -> None:
@@ -93,6 +93,9 @@ def _watcher(output: Output, *, quiet: bool) -> Watcher:
 
     def on_end(step: Step, how: str, said: str) -> None:
         display.finish()
+        if how == SKIPPED:  # it never began, so nobody has named it yet
+            output.note(f"{step.name}: {said}")
+            return
         lines = said.splitlines() or [""]
         if quiet:
             lines = lines[:1]

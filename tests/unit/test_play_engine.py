@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.errors import AgentOpError
+from orchestrator.cli.output import Output
+from orchestrator.cli.play_command import watcher_of
 from orchestrator.errors import (
     NotAsWantedError,
     OrchError,
@@ -200,6 +202,12 @@ async def test_conditions_and_targets() -> None:
     progress = await go(world, text)
     assert world.did == ["deploy", "deploy ct201", "stop"]
     assert progress.ended["status"] == "skipped"
+
+
+async def test_a_step_that_is_not_done_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    playbook = read_playbook("target: ct200\nsteps:\n  - deploy: {}\n    name: ship it\n", Path("/project/x.yaml"))
+    watcher_of(Output(verbose=False), quiet=False).on_end(playbook.steps[0], "skipped", "not done: ${fast}")
+    assert capsys.readouterr().err == "ship it: not done: ${fast}\n"
 
 
 async def test_what_passes_is_tried_again_after_longer_and_longer_pauses() -> None:
