@@ -39,7 +39,8 @@ class InventoryError(OrchError):
 
 
 class UnreachableError(OrchError):
-    """The host could not be reached: name, route, refused, time-out, banner. Nothing was executed."""
+    """The host could not be reached: name, route, refused, time-out, banner. Nothing was executed; or the link was
+    lost where we only looked."""
 
     exit_code = 4
 

@@ -1,7 +1,7 @@
 """The near half: one agent over there, many requests at once.
 
 Rule: a request ends with the agent's own answer or its own refusal; a lost link is neither, and raises
-OutcomeUnknownError for everything that was under way.
+OutcomeUnknownError for everything that was under way; UnreachableError where the session has only looked.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orchestrator.agent.bundle import NO_PYTHON_EXIT, build_bundle, start_argv
-from orchestrator.agent.errors import NoPythonError
+from orchestrator.agent.errors import LOOKS, NoPythonError, lost_error
 from orchestrator.agent.exchange import Exchange, Header, Reply
 from orchestrator.agent.far.framing import FrameDecoder, FrameError, encode_frame
 from orchestrator.agent.far.liveness import BEAT_INTERVAL_S, Liveness
-from orchestrator.errors import ContainerError, DeadlineError, OrchError, OutcomeUnknownError, UnreachableError
+from orchestrator.errors import ContainerError, DeadlineError, OrchError, UnreachableError
 from orchestrator.transport.protocol import Completed, RemoteProcess
 
 START_LIMIT_S = 60.0
@@ -73,6 +73,7 @@ class AgentSession:
         self._liveness = Liveness()
         self._stderr = bytearray()
         self._lost: str | None = None
+        self._only_looked = True
         self._greeted: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stderr_reader: asyncio.Task[None] | None = None
@@ -97,7 +98,7 @@ class AgentSession:
         return session
 
     async def request(self, op: str, *, body: bytes = b"", timeout_s: float = 30.0, **params: Any) -> Reply:
-        """One answer. Raises AgentOpError, DeadlineError, OutcomeUnknownError."""
+        """One answer. Raises AgentOpError, DeadlineError, OutcomeUnknownError, UnreachableError."""
         async with self.exchange(op, body=body, **params) as exchange:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -131,6 +132,7 @@ class AgentSession:
         Raises UnreachableError (nothing was sent: the link is gone already), OutcomeUnknownError."""
         if self._lost is not None:
             raise UnreachableError(f"{self.label}: {op} was not sent: {self._lost}", evidence=self.stderr_text())
+        self._only_looked = self._only_looked and op in LOOKS
         self._last_id += 1
         exchange = Exchange(self._last_id, self._post)
         self._exchanges[exchange.request_id] = exchange
@@ -256,9 +258,7 @@ class AgentSession:
                 await self._process.write(frame)
         except (OSError, OrchError) as error:
             self._lose(f"the link was lost: {error}")
-            raise OutcomeUnknownError(
-                f"{self.label}: the link to the agent was lost", evidence=f"{error}\n{self.stderr_text()}"
-            ) from error
+            raise self._lost_error() from error
 
     def _lose(self, why: str) -> None:
         if self._lost is None:
@@ -267,13 +267,10 @@ class AgentSession:
             self._greeted.set_exception(ConnectionError(why))
         self._greeted.exception()  # seen, even if nobody waits
         for exchange in self._exchanges.values():
-            exchange.fail(
-                OutcomeUnknownError(
-                    f"{self.label}: {self._lost}; what was under way may or may not have been done",
-                    evidence=self.stderr_text(),
-                    way_out="look with `orch status` before you repeat it",
-                )
-            )
+            exchange.fail(self._lost_error())
+
+    def _lost_error(self) -> OrchError:
+        return lost_error(self.label, str(self._lost), only_looked=self._only_looked, evidence=self.stderr_text())
 
     def _late(self, op: str, timeout_s: float) -> DeadlineError:
         return DeadlineError(

@@ -11,6 +11,7 @@ from orchestrator.errors import (
     OrchError,
     OutcomeUnknownError,
     PreflightError,
+    UnreachableError,
     UsageError,
 )
 
@@ -36,6 +37,29 @@ WAYS_OUT = {
     "io": "orch doctor --setup   is the target fit for it, and its `root:` one that may be written to?",
     "disk_full": "free some space over there, then the same again",
 }
+
+LOOKS = frozenset(
+    (
+        *("hello", "trace", "run_facts", "list_runs", "runs_overview", "wait_run", "watch", "preflight", "gpus"),
+        *("find_failure", "read_file", "follow_file", "file_contents", "journal_entries", "list_releases"),
+        *("list_snapshots", "snapshot_verify", "cache_show", "cache_stats"),
+        *("env_facts", "env_look", "env_list", "publications_list"),
+    )
+)
+"""Ops that change nothing over there."""
+
+
+def lost_error(label: str, why: str, *, only_looked: bool, evidence: str) -> OrchError:
+    """For what was under way when the link went. only_looked: all that this session asked is of LOOKS."""
+    if only_looked:
+        return UnreachableError(
+            f"{label}: {why}; it was only looked at, nothing was changed", evidence=evidence, way_out="the same again"
+        )
+    return OutcomeUnknownError(
+        f"{label}: {why}; what was under way may or may not have been done",
+        evidence=evidence,
+        way_out="look with `orch status` before you repeat it",
+    )
 
 
 class NoPythonError(ContainerError):

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from orchestrator.agent.client import AgentSession
-from orchestrator.agent.errors import NoPythonError
+from orchestrator.agent.errors import NoPythonError, lost_error
+from orchestrator.errors import OutcomeUnknownError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.execute import Sink, execute
 from orchestrator.operations.session import agent_session
@@ -63,7 +64,12 @@ async def logs(
         def on_stderr(chunk: bytes) -> None:
             on_note(plain_text(chunk.decode("utf-8", "replace")).rstrip())
 
-        return await execute(target, argv, stdin=None, on_stdout=on_bytes, on_stderr=on_stderr, trace=trace)
+        try:
+            return await execute(target, argv, stdin=None, on_stdout=on_bytes, on_stderr=on_stderr, trace=trace)
+        except OutcomeUnknownError as lost:
+            raise lost_error(
+                target.label, "the connection was lost", only_looked=True, evidence=lost.evidence
+            ) from lost
 
 
 async def _send_log(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.client import AgentSession
 from orchestrator.agent.errors import AgentOpError
-from orchestrator.errors import DeadlineError, OutcomeUnknownError, UsageError
+from orchestrator.errors import DeadlineError, OutcomeUnknownError, UnreachableError, UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import RunRecord
 from orchestrator.probes.training import RunPhase
@@ -34,7 +34,7 @@ ONCE_S = 5.0
 """A status waits so long for it."""
 GOES_ON = (RunPhase.RUNNING, RunPhase.STARTING)
 Ask = Callable[[AgentSession, Target, RunRecord], Awaitable["Beside | None"]]
-NOT_TO_BE_HAD = (AgentOpError, DeadlineError, UsageError, OutcomeUnknownError, TimeoutError)
+NOT_TO_BE_HAD = (AgentOpError, DeadlineError, UsageError, OutcomeUnknownError, UnreachableError, TimeoutError)
 
 
 async def judged_once(session: AgentSession, target: Target, report: StatusReport, log_tail: bytes) -> StatusReport:

@@ -187,7 +187,7 @@ class Watch:
                 async with aclosing(session.stream("watch", log_tail_bytes=KEPT_LOG_BYTES, **self._question)) as frames:
                     async for frame in frames:
                         self._take(self._told.take(frame.header, frame.body))
-            except OutcomeUnknownError:
+            except (OutcomeUnknownError, UnreachableError):
                 if self._report is None:
                     raise
                 self._lost(f"{session.label}: {session.lost}")  # nothing was under way: we only look

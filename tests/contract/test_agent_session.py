@@ -14,9 +14,10 @@ import pytest
 
 from orchestrator.agent.bundle import build_bundle
 from orchestrator.agent.client import AgentSession
-from orchestrator.agent.errors import AgentOpError, NoPythonError
+from orchestrator.agent.errors import LOOKS, AgentOpError, NoPythonError
 from orchestrator.agent.far import files
 from orchestrator.agent.far.errors import OpError
+from orchestrator.agent.far.ops import OPS
 from orchestrator.agent.far.process import identity_of
 from orchestrator.errors import ContainerError, DeadlineError, OutcomeUnknownError, UnreachableError
 from tests.local_agent import LocalStarter, interpreters
@@ -145,6 +146,24 @@ async def test_a_killed_agent_is_outcome_unknown_and_later_requests_are_not_sent
             await request
         with pytest.raises(UnreachableError, match="not sent"):
             await session.request("hello")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_link_that_is_lost_while_only_looking_is_told_as_such(tmp_path, changed):
+    (tmp_path / "log").write_text("step 1\n")
+    async with open_agent() as session:
+        if changed:
+            await session.request("lease_acquire", base=str(tmp_path), who="me", host="here", pid=1)
+        following = session.stream("follow_file", path=str(tmp_path / "log"), offset=0)
+        assert (await anext(following)).body == b"step 1\n"
+        os.killpg(session.process.pid, signal.SIGKILL)
+        with pytest.raises(OutcomeUnknownError if changed else UnreachableError) as lost:
+            await anext(following)
+        assert ("may or may not have been done" if changed else "nothing was changed") in lost.value.what
+
+
+def test_what_only_looks_is_known_to_the_agent():
+    assert set(OPS) >= LOOKS
 
 
 async def test_a_refusal_carries_its_kind_and_a_bug_its_traceback(python):
