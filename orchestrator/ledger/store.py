@@ -62,7 +62,7 @@ class Recalled:
 
     @property
     def stamps(self) -> dict[str, str]:
-        return {run_id: run.stamp for run_id, run in self.runs.items() if run.stamp is not None}
+        return {run_id: run.stamp for run_id, run in self.runs.items() if run.stamp is not None and not run.gone}
 
 
 class Index:
@@ -84,11 +84,17 @@ class Index:
         return Recalled({}, None)
 
     def keep(
-        self, place: str, asked_at: float, runs: Sequence[tuple[RunSummary, str | None]], listed: Sequence[str]
+        self,
+        place: str,
+        asked_at: float,
+        runs: Sequence[tuple[RunSummary, str | None]],
+        listed: Sequence[str],
+        *,
+        whole: bool = False,
     ) -> None:
         """asked_at: the target's clock, so that of two that write the newer answer stays; runs: new or changed ones,
         with their stamps; listed: ids of all that the target told of, oldest first: others since the first of these are
-        gone. They stay in the index."""
+        gone, and where these are all that it has (whole), older ones too. They stay in the index."""
         rows = []
         for run, stamp in runs:
             line = summary_line(run)
@@ -99,7 +105,7 @@ class Index:
             index.execute("BEGIN IMMEDIATE")
             known = index.execute("SELECT run_id FROM runs WHERE place = ? AND gone = 0", (place,)).fetchall()
             there = set(listed)
-            first = listed[0] if listed else ""
+            first = listed[0] if listed and not whole else ""
             gone = [(place, row[0], asked_at) for row in known if row[0] >= first and row[0] not in there]
             if not rows and not gone and self._seen_lately(index, place):
                 return

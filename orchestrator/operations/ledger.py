@@ -4,6 +4,7 @@ tell now."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.agent.client import AgentSession
@@ -104,13 +105,16 @@ async def ask_listing(
         if run is not None:
             runs.append(run)
     ids = [run.run_id for run in runs]
-    await asyncio.to_thread(index.keep, place_of(target), float(reply.header["now"]), rows, ids)
-    return Listing(tuple(runs), int(reply.header["total"]), len(new), gone_of(recalled, runs))
+    total = int(reply.header["total"])
+    whole = len(told) >= total
+    await asyncio.to_thread(index.keep, place_of(target), float(reply.header["now"]), rows, ids, whole=whole)
+    return Listing(tuple(runs), total, len(new), gone_of(recalled, ids, whole=whole))
 
 
-def gone_of(recalled: Recalled, runs: tuple[RunSummary, ...] | list[RunSummary]) -> tuple[RunSummary, ...]:
-    """Of what the index knows: within the time that the target was asked about, and not there."""
-    there, first = {run.run_id for run in runs}, runs[0].run_id if runs else ""
+def gone_of(recalled: Recalled, ids: Sequence[str], *, whole: bool) -> tuple[RunSummary, ...]:
+    """Of what the index knows: within the time that the target was asked about, and not there. ids: oldest first;
+    whole: of all that there are."""
+    there, first = {*ids}, ids[0] if ids and not whole else ""
     return tuple(
         known.summary
         for run_id, known in recalled.runs.items()

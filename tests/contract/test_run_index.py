@@ -18,6 +18,7 @@ from orchestrator.ledger.index_rows import parse_summary, summary_line
 from orchestrator.ledger.run_query import RunQuery, matching, parse_since
 from orchestrator.ledger.runs import RunSummary, parse_runs
 from orchestrator.ledger.store import Index, Recalled
+from orchestrator.operations.ledger import gone_of
 from tests.conftest import GUARD
 from tests.waiting import eventually
 
@@ -91,6 +92,17 @@ def test_what_is_gone_from_the_target_stays_in_the_index(tmp_path: Path) -> None
     index.keep(PLACE, 12.0, [(summary(kept[3]), "s2")], kept)
     assert not index.recall(PLACE).runs[kept[3]].gone
     assert index.recall("elsewhere") == Recalled({}, None)
+
+
+def test_the_oldest_runs_are_gone_where_the_target_told_of_all_that_it_has(tmp_path: Path) -> None:
+    index = filled(tmp_path / "runs", 4)
+    kept = ids(4)
+    known = index.recall(PLACE)
+    assert [run.run_id for run in gone_of(known, kept[2:], whole=True)] == kept[:2], "a clean-up takes these first"
+    assert gone_of(known, kept[2:], whole=False) == ()
+    index.keep(PLACE, 11.0, [], kept[2:], whole=True)
+    assert [index.recall(PLACE).runs[run_id].gone for run_id in kept] == [True, True, False, False]
+    assert [*index.recall(PLACE).stamps] == kept[2:], "one that comes back is asked for, and then no longer gone"
 
 
 def test_an_answer_that_comes_late_does_not_replace_a_newer_one(tmp_path: Path) -> None:

@@ -89,8 +89,12 @@ def test_what_was_seen_is_shown_when_the_target_cannot_be_asked(real_place: Plac
     finally:
         place.lab.start_container()
     assert done.returncode == 7 and newer in done.stdout.decode() and "from this machine's index" in said(done)
+    for moved in (older, newer):
+        place.inside("mv", f"{place.base}/runs/{moved}", f"{place.base}/away")
+        assert "1 more are only in this machine's index" in place.ok("runs") and moved in place.ok("runs", "--gone")
+        place.inside("mv", f"{place.base}/away", f"{place.base}/runs/{moved}")
+    assert "index" not in place.ok("runs")
     place.inside("mv", f"{place.base}/runs/{newer}", f"{place.base}/away")
-    assert "1 more are only in this machine's index" in place.ok("runs") and newer in place.ok("runs", "--gone")
     text = place.ok("runs", "--sync")
     assert "in the index: 1; read anew: 1" in text and newer not in text
     (Path(place.lab.record.folder) / "data" / "orch" / "runs.sqlite3").write_bytes(b"SQLite format 3\0" + b"x" * 200)
