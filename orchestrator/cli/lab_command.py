@@ -84,7 +84,7 @@ def _shell(args: argparse.Namespace, output: Output) -> int:
     lab = open_lab(choose_lab(args.lab, kind=kind))
     argv = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
     if not argv:
-        output.note(f"On the controller's side of lab {lab.record.id}; `exit` leaves it.")
+        output.note(f"In lab {lab.record.id}: `orch` here works on its host and container. `exit` leaves it.")
         argv = [os.environ.get("SHELL", "/bin/sh")]
     command = lab.command(argv)
     sys.stdout.flush()

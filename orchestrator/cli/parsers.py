@@ -302,7 +302,7 @@ def _add_lab(lab: argparse.ArgumentParser) -> None:
     down.add_argument("--stale", action="store_true", help="remove only what dead labs left behind")
     status = verb("status", "which labs there are and how they do")
     _add_which(status)
-    shell = verb("shell", "a shell, or one command, on the controller's side of a lab")
+    shell = verb("shell", "a shell, or one command, in which `orch` works on a lab's host and container")
     _add_kind(shell)
     _add_which(shell)
     shell.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="without it, a shell")

@@ -168,6 +168,6 @@ def _last_good(found: Snapshots, good: Sequence[Good]) -> Seed:
             return Seed(str(found.seeded_from), f"run {one.run_id} began from it, {which}", one.run_id)
     raise UsageError(
         "there is no last good snapshot of the compile cache; nothing was done",
-        evidence=f"{len(good)} runs were good, {len(found.kept)} snapshots are kept, and none goes with such a run",
+        evidence=f"good runs: {len(good)}, kept snapshots: {len(found.kept)}; none goes with such a run",
         way_out="orch cache list              then name one\norch runs mark RUN good      to say which run was",
     )

@@ -52,7 +52,8 @@ async def save_cache(target: Target, name: str, *, trace: Trace | None = None) -
             )
         except AgentOpError as error:
             if error.kind == "missing":
-                raise UsageError(error.what, way_out="orch warmup     compiles what a run asks for") from error
+                way_out = "orch warmup     compiles what a run asks for (without a GPU, nothing)"
+                raise UsageError(error.what, way_out=way_out) from error
             raise said(error, target) from error
     told = reply.header
     return SavedReport(

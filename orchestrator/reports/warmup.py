@@ -76,9 +76,7 @@ def render_warmup(report: WarmupReport) -> str:
     if report.enough.verdict:
         lines.append(f"  enough for {'; and for '.join(report.enough.against)}")
     if report.enough.verdict is None:
-        lines.append(
-            "  whether that is all a run asks for is not known: no plan and no last good run to hold it against"
-        )
+        lines.append("  whether that is all a run asks for is not known: no plan and no good run with graphs is there")
     return "\n".join(lines)
 
 
