@@ -41,6 +41,7 @@ class RunRecord:
     argv: tuple[str, ...]
     cwd: str | None
     release: str | None
+    """None for an adopted run, too: it has none, and its record names the folder that it was started in."""
     environment: RunEnvironment | None
     """None: it runs in one that orch did not make."""
     variables: tuple[str, ...]
@@ -98,7 +99,7 @@ def parse_run_record(facts: Mapping[str, object]) -> RunRecord | None:
         folder=as_str(run.get("folder")) or "",
         argv=as_strs(spec.get("argv")),
         cwd=as_str(spec.get("cwd")),
-        release=as_str(spec.get("release")),
+        release=None if as_mapping(spec.get("adopted")) else as_str(spec.get("release")),
         environment=parse_run_environment(spec.get(KEY)),
         variables=as_strs(spec.get("environment")),
         settings=as_mapping(spec.get("settings")),

@@ -128,6 +128,8 @@ def _finding_text(one: KeptFinding) -> str:
 
 def _code_rows(detail: RunDetail, found: Fingerprint | None) -> Rows:
     release = found.release if found else None
+    if detail.summary.adopted:
+        return [("release", f"none: adopted, it was started in {detail.run.cwd or DASH}")]
     if release is None:
         return [("release", short(detail.summary.release))]
     about = f", {release.files} files, {bytes_text(release.bytes)}" if release.files is not None else ""

@@ -14,6 +14,8 @@ from orchestrator.reports.training import rate_of
 from orchestrator.reports.trend import sparkline
 
 SCHEMA = "orch.runs/1"
+ADOPTED = "adopted"
+"""In the place of a release: it runs no files of orch's."""
 NARROW = ("started", "checkpoints", "git", "release", "trend", "tau", "took")
 """Columns a narrow terminal does without, the first first: the run's id begins with when it was started."""
 HEADER = (
@@ -120,7 +122,7 @@ def _row(run: RunSummary, last_good: str | None) -> tuple[str, ...]:
         sparkline(run.trend, TREND_WIDTH) if len(run.trend) > 1 else DASH,
         DASH if run.acceptance is None else f"{run.acceptance:.2f}",
         ", ".join(found[:FOUND]) + (f" +{len(found) - FOUND}" if len(found) > FOUND else "") or DASH,
-        short(run.release),
+        ADOPTED if run.adopted else short(run.release),
         git_text(run.git_commit, run.git_dirty),
         str(run.checkpoints) if run.checkpoints else DASH,
     )

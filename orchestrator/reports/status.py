@@ -316,6 +316,8 @@ def release_text(report: StatusReport) -> str:
     of_run = report.run.release.rsplit("/", 1)[-1] if report.run and report.run.release else None
     if of_run and of_run != current:
         text += f" (the run's: {short(of_run)})"
+    if report.run and of_run is None and report.run.cwd:
+        text += f" (the run's: none, it was started in {report.run.cwd})"
     return text
 
 

@@ -17,7 +17,7 @@ from orchestrator.ledger.records import parse_run_record
 from orchestrator.ledger.runs import choose_run, parse_runs
 from orchestrator.reports.run_detail import RunDetail, render_run, run_record
 from orchestrator.reports.runs import RunsReport, render_runs, runs_record
-from orchestrator.reports.status import result_lines
+from orchestrator.reports.status import StatusReport, release_text, result_lines
 
 IDS = ["20261129-141500-a1b2", "20261129-141500-a1ff", "20261130-005320-ffff"]
 JSON = st.recursive(
@@ -178,6 +178,16 @@ def test_a_mark_and_the_identity_are_shown() -> None:
     by_hand = run(spec={"created_at": 0.0, "launched_by": "adopted by ann@laptop", "adopted": {"pid": 1}})
     assert " UTC, adopted by ann@laptop\n" in render_run(detail(by_hand, fingerprint))
     assert "marked" not in render_runs(report(run(mark={"verdict": "fine"})))
+
+
+def test_an_adopted_run_has_no_release_but_a_folder() -> None:
+    spec = {"created_at": 0.0, "cwd": "/root/train", "release": "/root/train", "adopted": {"pid": 1}}
+    by_hand = run(spec=spec, tree_hash=None)
+    shown = detail(by_hand, {"identity": {"release": {"tree_hash": None, "git": None, "listing": {}}}})
+    assert "none: adopted, it was started in /root/train\n" in render_run(shown)
+    assert report(by_hand).runs[0].release is None and " adopted " in render_runs(report(by_hand))
+    status = StatusReport(target="ct200", label="ct200", release=f"/root/orch/releases/{'c' * 64}", run=shown.run)
+    assert release_text(status) == "cccccccccccc (the run's: none, it was started in /root/train)"
 
 
 def test_json_of_one_run_holds_the_files_own_words() -> None:
