@@ -34,6 +34,8 @@ _LIMITS = {
 }
 # A number is never right here, not even in quotes.
 _NOT_NUMBERS = {"address", "user", "session"}
+# Of a playbook: a number in quotes still says no unit.
+_TIMES = {"deadline", "timeout", "wait", "within"}
 
 
 def mistake_for(
@@ -81,6 +83,8 @@ def _instead(kind: str, value: object, path: Path) -> str:
     if kind == "string_type":
         if path[-1] in _NOT_NUMBERS or not isinstance(value, int | float):
             return ""
+        if path[-1] in _TIMES and not isinstance(value, bool):
+            return f"a time has a unit: write {value}s, {value}m or {value}h"
         shown = str(value).lower() if isinstance(value, bool) else value
         return f'write "{shown}" in quotes'
     if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
