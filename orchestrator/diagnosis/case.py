@@ -96,6 +96,11 @@ class RunFacts:
         return tokens_per_s(self.summary) if self.summary is not None and self.pace is None else None
 
     @property
+    def was_adopted(self) -> bool:
+        """Somebody started it by hand: its code is no release, and nobody sees how it ends."""
+        return self.summary is not None and self.summary.adopted
+
+    @property
     def over(self) -> bool:
         return self.phase not in GOES_ON
 
@@ -194,11 +199,6 @@ class Case:
     @property
     def live(self) -> bool:
         return self.run is not None and self.run.phase in GOES_ON
-
-    @property
-    def run_was_adopted(self) -> bool:
-        """Somebody started it by hand: its code is no release, and nobody sees how it ends."""
-        return self.run is not None and self.run.summary is not None and self.run.summary.adopted
 
     @property
     def same_shape(self) -> bool:

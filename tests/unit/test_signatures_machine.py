@@ -459,9 +459,12 @@ def test_how_an_adopted_run_ended_is_not_known_and_no_alarm() -> None:
 def test_other_code_of_an_adopted_run_is_no_release_that_was_deployed() -> None:
     summary = parse_runs({"now": NOW_S, "live": {}, "runs": [{"id": "x", "folder": "/x"}]}, b"")[0]
     code = {"release": {"tree_hash": None, "git": None, "listing": {"src/train.py": "2" * 64}}}
-    run = replace(facts(pace=metrics(20_700.0)), summary=replace(summary, adopted=True))
-    (found,) = diagnosed(run=run, identity_of_run=code).findings
-    assert found.id == "code-edited" and "started by hand" in found.cause
+    by_hand = {"summary": replace(summary, adopted=True)}
+    run = replace(facts(pace=metrics(20_700.0)), **by_hand)
+    good = replace(facts(GOOD_ID, exit_record={"exit_code": 0}, pace=metrics(21_200.0)), **by_hand)
+    for either in ({"run": run}, {"good": good}):
+        (found,) = diagnosed(identity_of_run=code, **either).findings
+        assert found.id == "code-edited" and "started by hand" in found.cause
 
 
 def test_each_thing_that_was_not_looked_at_has_its_own_reason() -> None:

@@ -44,8 +44,8 @@ def code_edited(case: Case) -> Iterator[Finding]:
             f"the code is another than at {good_text(case)}",
             (*differences_text(one for one in changed if one.part != "release"), *rate_line(case)),
             "another release was deployed"
-            if not case.run_was_adopted
-            else "it was started by hand, with the code of another folder",
+            if not any(one is not None and one.was_adopted for one in (case.run, case.good))
+            else "one of the two was started by hand, with the code of another folder",
             "see which lines changed; a slower or failing run may be due to them",
             case.orch("diff"),
         )

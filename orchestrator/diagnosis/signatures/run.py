@@ -46,7 +46,7 @@ def dead(case: Case) -> Iterator[Finding]:
     if record.last_checkpoint is not None:
         evidence.append(f"its last complete checkpoint: {record.last_checkpoint.name}")
     # Nobody sees how what was adopted ends: that alone is no failure.
-    adopted = unknown and root is None and case.run_was_adopted
+    adopted = unknown and root is None and run.was_adopted
     if adopted and record.state.stop_asked:
         return
     again = "launch again" + (" from its last checkpoint" if record.last_checkpoint is not None else "")
