@@ -1,4 +1,4 @@
-"""Block devices and btrfs: `lsblk`, `lsblk -f`, `btrfs filesystem usage`.
+"""Block devices, btrfs and the health of pools: `lsblk`, `btrfs filesystem usage` and `df`, `zpool status`.
 
 Rule: lsblk's columns are known by where their titles stand, for cells may be empty. btrfs has room while there is
 some in its chunks, or space of its devices that no chunk has taken.
@@ -39,6 +39,13 @@ _PROFILE = re.compile(
     r"(?P<what>Data|Metadata|System|Data\+Metadata),\s?\w{1,10}: Size:(?P<size>[\d.]{1,12}[KMGTPE]?i?B), "
     r"Used:(?P<used>[\d.]{1,12}[KMGTPE]?i?B)(?: \((?P<percent>[\d.]{1,6})%\))?"
 )
+_PROFILE_OF_DF = re.compile(
+    r"(?P<what>Data|Metadata|System|Data\+Metadata|GlobalReserve), ?\w{1,10}: total=(?P<size>[\d.]{1,12}[KMGTPE]?i?B), "
+    r"used=(?P<used>[\d.]{1,12}[KMGTPE]?i?B)"
+)
+_POOL = re.compile(r"\s*pool: (?P<pool>\S{1,120})\s*")
+_STATE = re.compile(r"\s*state: (?P<state>[A-Z]{4,12})\s*")
+_LOST = re.compile(r"errors: (?:Permanent errors|\d{1,9} data errors).*")
 _DEVICE = re.compile(r"\s+(?P<device>/dev/\S{1,300})\s+[\d.]{1,12}[KMGTPE]?i?B\s*")
 CHUNK_BYTES = 1024**3
 """With less than this not taken, btrfs makes no further chunk."""
@@ -51,6 +58,8 @@ class BlockReader:
         self._header: list[re.Match[str]] = []
         self._found: list[tuple[Volume, Piece]] = []
         self._btrfs: _Btrfs | None = None
+        self._pool: Piece | None = None
+        self._sick: list[tuple[Volume, Piece]] = []
         self._all_btrfs: list[_Btrfs] = []
 
     def take(self, line: Piece) -> bool:
@@ -63,6 +72,16 @@ class BlockReader:
             self._header, self._btrfs = [], _Btrfs(line.strip())
             self._all_btrfs.append(self._btrfs)
             return True
+        if self._of_pool(line, text):
+            return True
+        if found := _PROFILE_OF_DF.fullmatch(text.rstrip()):
+            if found["what"].startswith("Data"):
+                named = {"name": line.span, "kind": line.place(found, "what")}
+                spans = {**named, "total_bytes": line.place(found, "size"), "used_bytes": line.place(found, "used")}
+                sizes = [size_bytes(found[group], None) for group in ("size", "used")]
+                volume = Volume("Data", "btrfs", total_bytes=sizes[0], used_bytes=sizes[1], spans=spans)
+                self._found.append((volume, line))
+            return True
         if self._btrfs is not None and self._btrfs.take(line):
             return True
         if not self._header:
@@ -71,6 +90,26 @@ class BlockReader:
         if not taken:
             self._header = []
         return taken
+
+    def _of_pool(self, line: Piece, text: str) -> bool:
+        """Of `zpool status`."""
+        if found := _POOL.fullmatch(text):
+            self._pool = line.cut(*found.span("pool"))
+            return True
+        if self._pool is None:
+            return False
+        if found := _STATE.fullmatch(text):
+            spans = {"name": self._pool.span, "kind": self._pool.span, "health": line.place(found, "state")}
+            volume = Volume(self._pool.text, "zpool", health=found["state"], spans=spans)
+            self._found.append((volume, line.strip()))
+            if volume.health != "ONLINE":
+                self._sick.append((volume, line.strip()))
+            return True
+        if _LOST.fullmatch(text.strip()):
+            name = Volume(self._pool.text, "zpool", spans={"name": self._pool.span})
+            self._sick.append((name, line.strip()))
+            return True
+        return False
 
     def _row(self, line: Piece, text: str) -> bool:
         tree = _TREE.match(text)
@@ -122,6 +161,12 @@ class BlockReader:
             named |= {name: Value(getattr(volume, name), volume.spans[name]) for name in ("mount", "used_percent")
                       if name in volume.spans}  # fmt: skip
             yield finding_at(line, kind, f"free space (du -xh) on {mount or volume.name}", named)
+        for volume, line in self._sick:
+            named = {"volume": Value(volume.name, volume.spans["name"])}
+            if volume.health is not None:
+                named["health"] = Value(volume.health, volume.spans["health"])
+            way_out = f"the rows of zpool status -v {volume.name} name the device; replace it: zpool replace"
+            yield finding_at(line, "pool_unhealthy", way_out, named)
         for one in self._all_btrfs:
             yield from one.findings()
 

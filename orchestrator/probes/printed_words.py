@@ -83,7 +83,7 @@ AVERAGE = r"(?:/\d{1,12}\.\d{1,6})?"
 """Behind the last one's, as Primus prints it."""
 SEPARATOR = rf"['\"]?{GAP}(?:\((?P<name_unit>ms|s)\))?{GAP}[:=]?{GAP}['\"]?"
 A_SECOND = rf"(?:{GAP}/{GAP}|\s{{1,12}}per\s{{1,12}})s(?:ec(?:ond)?s?)?"
-OF_A_DEVICE = rf"(?P<device>{GAP}/{GAP}(?:gpu|device|rank|chip))?"
+OF_A_DEVICE = rf"(?P<device>(?:{GAP}/{GAP}|\s{{1,12}}per\s{{1,12}})(?:gpu|device|rank|chip))?"
 ANY_COUNTED = "|".join(COUNTED.values())
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
@@ -147,6 +147,7 @@ STEP_SHAPES = (  # a word that is in it, its shape
     ("[batch=", re.compile(rf"\[batch={_OF}\]")),  # composer
     ("batch ", re.compile(rf"\bbatch \[?{_OF}\b")),
     (" steps", re.compile(rf"(?<![\w./]){_OF} steps\b")),
+    ("it=", re.compile(r"(?<![\w.])it=(?P<step>\d{1,15})(?P<total>)(?![\w.])")),
     ("skipped=", re.compile(r"\bstep=(?P<step>\d{1,15})(?P<total>), skipped=\d")),  # DeepSpeed
     (", batch ", re.compile(r"\bepoch \d{1,6}, batch (?P<step>\d{1,15})(?P<total>), ")),  # icefall
     ("| loss ", re.compile(r"^\s{0,8}(?P<step>\d{1,15})(?P<total>)(?= \| loss )")),  # llama2.c
@@ -199,6 +200,7 @@ SAYS_STEP = (
     "| loss ",
     "] [",
     "|| timer",
+    "it=",
     "\u2501",
 )
 SAYS_LOSS, SAYS_BAR = ("loss",), ("%|", "it [", "it[", "/? [", "/s]", "s/it")

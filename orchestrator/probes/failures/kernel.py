@@ -8,13 +8,18 @@ _DUMPED = r"\bProcess (?P<pid>\d{1,9}) \((?P<process>[^)\n]{1,64})\) of user (?P
 
 
 def _ended_by(kind: str, number: int, name: str) -> Signature:
-    """As systemd-coredump tells of it while it writes, and as coredumpctl lists it."""
+    """As systemd-coredump tells of it while it writes, coredumpctl lists it, and systemd says of a service."""
     return signature(
         kind,
-        f"abnormally with signal {number}/|sig{name}",
+        f"abnormally with signal {number}/|sig{name}|signal: {number} (|status={number}/",
         rf"{_DUMPED} terminated abnormally with signal {number}/{name}\b"
         rf"|\b(?P<pid2>\d{{1,9}}) +\d{{1,9}} +\d{{1,9}} +SIG{name} +(?:present|missing|none|truncated|journal|error)"
-        r" +(?P<program>/[^\s]{1,300})",
+        r" +(?P<program>/[^\s]{1,300})"
+        rf"|^\s*Signal: {number} \({name}\)"
+        rf"|\b(?P<unit>[\w@:.\\-]{{1,120}}\.(?:service|scope)): Main process exited, code=(?:killed|dumped), "
+        rf"status={number}/{name}\b",
+        rf"Message: {_DUMPED}",
+        following=16,
     )
 
 
@@ -24,6 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     _ended_by("bus_error", 7, "BUS"),
     _ended_by("illegal_instruction", 4, "ILL"),
     _ended_by("fpe", 8, "FPE"),
+    _ended_by("killed", 9, "KILL"),
     signature("core_dump", "dumped core", rf"{_DUMPED} dumped core\b"),
     signature(
         "hung_task",
@@ -43,6 +49,24 @@ SIGNATURES: tuple[Signature, ...] = (
         "memory_corrected",
         " ce ",
         r"EDAC MC\d{1,3}: (?P<count>\d{1,9}) CE .{0,60}?\bon (?P<dimm>[^(\n]{1,80}?) *\(",
+    ),
+    signature(
+        "memory_corrected",
+        "event severity: corrected|cecc",
+        r"\[Hardware Error\]: event severity: corrected"
+        r"|_STATUS\[(?:[^\]\n]{0,60}\|)?CE\|[^\]\n]{0,100}\|(?P<part>CECC)\b",
+        r"section_type: (?P<part>memory) error",
+        following=8,
+        needs="part",
+    ),
+    signature(
+        "memory_error",
+        "event severity: |uecc",
+        r"\[Hardware Error\]: event severity: (?:recoverable|fatal)"
+        r"|_STATUS\[(?:[^\]\n]{0,60}\|)?UE\|[^\]\n]{0,100}\|(?P<part>UECC)\b",
+        r"section_type: (?P<part>memory) error",
+        following=8,
+        needs="part",
     ),
     signature(
         "memory_error",

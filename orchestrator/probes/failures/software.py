@@ -81,7 +81,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|is not a valid model identifier listed on '?https://huggingface|DatasetNotFoundError: "
         r"|Couldn't reach '?(?P<repo2>[^'\n]{1,200}?)'? on the Hub"
         r"|couldn't connect to '?https://huggingface\.co|LocalEntryNotFoundError: |OfflineModeIsEnabled: "
-        r"|HTTPSConnectionPool\(host='huggingface\.co'[^\n]{0,300}(?:Max retries exceeded|Read timed out)",
+        r"|HTTPSConnectionPool\(host=\\?'huggingface\.co\\?'[^\n]{0,300}"
+        r"(?:Max retries exceeded|Read timed out|Failed to resolve)",
     ),
     signature(
         "missing_library",
