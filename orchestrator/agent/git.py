@@ -55,7 +55,7 @@ def list_commit(folder: Path, commit: str) -> list[GitFile]:
     """Files of the commit below the folder. Raises TransferError."""
     listing = _try(folder, "ls-tree", "-r", "-z", commit)
     if listing is None:
-        raise TransferError(f"{folder}: git cannot list {commit}")
+        raise _unreadable(folder, f"git cannot list {commit}")
     files = []
     for row in listing.split("\0"):
         if row:
@@ -78,20 +78,20 @@ def read_objects(folder: Path, object_ids: Sequence[str], piece_bytes: int) -> I
                 process.stdin.flush()
                 answer = stdout.readline().split()
                 if len(answer) != 3 or answer[1] != b"blob":
-                    raise TransferError(f"{folder}: git cannot read the object {object_id}")
+                    raise _unreadable(folder, f"git cannot read the object {object_id}")
 
                 def pieces(left: int) -> Iterator[bytes]:
                     while left:
                         data = stdout.read(min(left, piece_bytes))
                         if not data:
-                            raise TransferError(f"{folder}: git ended too early")
+                            raise _unreadable(folder, "git ended too early")
                         left -= len(data)
                         yield data
                     stdout.read(1)
 
                 yield pieces(int(answer[2]))
         except OSError as error:
-            raise TransferError(f"{folder}: git ended too early", evidence=str(error)) from error
+            raise _unreadable(folder, "git ended too early", str(error)) from error
         finally:
             process.kill()
 
@@ -103,3 +103,7 @@ def _try(folder: Path, *words: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else None
+
+
+def _unreadable(folder: Path, what: str, evidence: str = "") -> TransferError:
+    return TransferError(f"{folder}: {what}", evidence=evidence, way_out=f"git -C {folder} fsck")

@@ -61,9 +61,15 @@ async def pull_tree(
     except ManifestError as error:
         raise TransferError(f"{session.label}: {remote_folder} cannot be pulled", evidence=str(error)) from error
     except OSError as error:
-        raise TransferError(f"{local_folder} could not be written", evidence=str(error)) from error
+        raise TransferError(
+            f"{local_folder} could not be written",
+            evidence=str(error),
+            way_out="free some space, or see who may write there; then the same command again",
+        ) from error
     raise TransferError(
-        f"{session.label}: {remote_folder} kept changing while it was read", evidence="\n".join(pull.changing)
+        f"{session.label}: {remote_folder} kept changing while it was read",
+        evidence="\n".join(pull.changing),
+        way_out="the same command again, once nothing writes there",
     )
 
 

@@ -50,7 +50,11 @@ def cache_folder() -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise TransferError(f"wheels cannot be kept in {folder}", evidence=str(error)) from error
+        raise TransferError(
+            f"wheels cannot be kept in {folder}",
+            evidence=str(error),
+            way_out="set XDG_CACHE_HOME to a folder that you may write to",
+        ) from error
     return folder
 
 

@@ -253,6 +253,7 @@ def _wanted(target: Target, purposes: tuple[str, ...]) -> list[_Wanted]:
             raise UsageError(
                 f"the payload of {target.name} has no environment `{purpose}`",
                 evidence="there are: " + ", ".join(known),
+                way_out="orch env list",
             )
     return [_read(known[purpose]) for purpose in purposes or known]
 

@@ -252,7 +252,11 @@ def _one_at_a_time(where: Where) -> Iterator[Path]:
         staging.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(staging.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise OrchError(f"{staging} cannot be made", evidence=str(error)) from error
+        raise OrchError(
+            f"{staging} cannot be made, where what is published is put together",
+            evidence=str(error),
+            way_out="set XDG_CACHE_HOME to a folder that you may write to",
+        ) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -195,7 +195,11 @@ def unit_environment(job: Job, *, system: bool) -> dict[str, str]:
     try:
         text = Path(job.environment_file).read_text(encoding="utf-8") if job.environment_file else None
     except (OSError, ValueError) as error:
-        raise PreflightError(f"{job.environment_file} cannot be read", evidence=str(error)) from error
+        raise PreflightError(
+            f"{job.environment_file} cannot be read",
+            evidence=str(error),
+            way_out="--env-file FILE that its user may read",
+        ) from error
     return environment_of(job, base, text)
 
 
@@ -250,7 +254,11 @@ def write_units(job: Job, units: Units, *, system: bool, offline: bool) -> list[
         wanted.unlink(missing_ok=True)
         wanted.symlink_to(timer)
     except OSError as error:
-        raise OrchError(f"{units.folder}: the units cannot be written", evidence=str(error)) from error
+        raise OrchError(
+            f"{units.folder}: the units cannot be written",
+            evidence=str(error),
+            way_out="with --system they go below /etc, which takes root; without it below your home",
+        ) from error
     if not offline:
         _require(["daemon-reload"], system=system)
         _require(["restart", timer.name], system=system)

@@ -118,7 +118,10 @@ def _like(default: object, name: str, text: str) -> object:
     whole = number and isinstance(value, int)
     fits = isinstance(value, bool) if isinstance(default, bool) else whole if isinstance(default, int) else number
     if not fits:
-        raise UsageError(f"--var {name}: expected a value like {json.dumps(default)}, got {printable(text)!r}")
+        raise UsageError(
+            f"--var {name}: expected a value like {json.dumps(default)}, got {printable(text)!r}",
+            way_out=f"--var {name}={json.dumps(default)}",
+        )
     return value
 
 

@@ -31,7 +31,11 @@ def load_known_hosts(options: asyncssh.SSHClientConnectionOptions) -> asyncssh.S
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            raise InventoryError(f"{file}: cannot be read as known_hosts", evidence=str(error)) from error
+            raise InventoryError(
+                f"{file}: cannot be read as known_hosts",
+                evidence=str(error),
+                way_out="correct it, or name another file: `known_hosts:` of the host in the inventory",
+            ) from error
     return known
 
 

@@ -30,7 +30,11 @@ def runtime_folder() -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()
     except OSError as error:
-        raise OrchError(f"{folder}: cannot be made or read", evidence=str(error)) from error
+        raise OrchError(
+            f"{folder}: cannot be made or read; it would hold your SSH control sockets",
+            evidence=str(error),
+            way_out="set XDG_RUNTIME_DIR to a folder that only you can enter",
+        ) from error
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
         raise OrchError(
             f"{folder} is not a folder that only you can enter; it would hold your SSH control sockets",

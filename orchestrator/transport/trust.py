@@ -18,7 +18,7 @@ from orchestrator.inventory.model import Host
 from orchestrator.transport.asyncssh_transport import close_all, connect_hops, resolve_login, translated
 from orchestrator.transport.failures import SshFailure, failure_error
 from orchestrator.transport.known_hosts import recorded_keys, user_files
-from orchestrator.transport.ssh_settings import check_address, known_hosts_name
+from orchestrator.transport.ssh_settings import check_address, known_hosts_name, typed_login
 
 _PREFERRED_KEYS = (
     "ssh-ed25519",
@@ -67,7 +67,7 @@ async def fetch_host_key(host: Host) -> OfferedKey:
     finally:
         await close_all(way)
     if key is None:
-        raise HostKeyError(f"{host.login}: the server offered no host key")
+        raise HostKeyError(f"{host.login}: the server offered no host key", way_out=f"see more: {typed_login(host)} -v")
     return _offered(key, host, login.options, login.arguments["known_hosts"])
 
 

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.container.target import open_host
-from orchestrator.errors import AuthError, HostKeyError, InventoryError, OutcomeUnknownError, UnreachableError
+from orchestrator.errors import (
+    AuthError,
+    HostKeyError,
+    InventoryError,
+    OrchError,
+    OutcomeUnknownError,
+    UnreachableError,
+)
 from orchestrator.transport.openssh import OpensshTransport
 from orchestrator.transport.runtime_folder import runtime_folder
 from orchestrator.transport.trust import fetch_host_key, remember_host_key
@@ -331,5 +338,5 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(stage):
     folder = runtime_folder()
     assert folder == stage.folder / "orch" and stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o755)
-    with pytest.raises(Exception, match="only you can enter"):
+    with pytest.raises(OrchError, match="only you can enter"):
         runtime_folder()
