@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from orchestrator.agent.far import observe, records, stop
+from orchestrator.agent.far import observe, process, records, stop
 from orchestrator.agent.far.errors import OpError
 from tests.run_place import GRACEFUL, STUBBORN, TRAINING, ready
 from tests.waiting import eventually
@@ -66,6 +66,17 @@ def test_stop_without_kill_says_what_still_runs_and_kill_ends_all_of_it(place):
     assert stopped["stopped"] and len(stopped["killed"]) == 2 and stopped["still"] == []
     assert stopped["exit"]["signal"] == signal.SIGKILL
     assert records.processes_of_run(str(place.folder(answer))) == []
+
+
+@pytest.mark.parametrize("whose", ["the training's", "its wrapper's"])
+def test_a_stopped_process_is_woken_for_the_end(place, whose):
+    answer = place.start(GRACEFUL)
+    ready(place, answer)
+    pid = answer["pid"] if whose == "the training's" else place.wrapper_pid(answer)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: process.read_stat(pid).stopped, "it is stopped")
+    stopped = place.call(stop.stop_run, run_id=None, wait_s=20)
+    assert stopped["stopped"] and stopped["killed"] == [] and stopped["exit"]["exit_code"] == 3
 
 
 def test_strays_of_an_ended_run_are_seen_and_stopped(place):

@@ -36,6 +36,11 @@ class Stat(NamedTuple):
         """A zombie is dead, unless only its first thread has ended."""
         return self.state in "XZx" and self.num_threads <= 1
 
+    @property
+    def stopped(self) -> bool:
+        """By SIGSTOP or Ctrl-Z, until a SIGCONT. Under a debugger (t) it goes on by itself."""
+        return self.state == "T"
+
 
 def parse_stat(data: bytes) -> Stat:
     """Raises ValueError when it is not a stat line."""

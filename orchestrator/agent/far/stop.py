@@ -95,10 +95,14 @@ def _ask(run: RunProcesses, channel: Any) -> None:
         records.write_record(run.folder, contract.STOP, {"asked_at": time.time()})
     if run.training is not None and process.send_signal_to_group(run.training, signal.SIGTERM):
         channel.emit({"phase": "asked", "pid": run.training["pid"]})
-        return
-    for stat in run.others():
-        process.send_signal_to(stat, signal.SIGTERM)
-        channel.emit({"phase": "asked", "pid": stat.pid})
+    else:
+        for stat in run.others():
+            process.send_signal_to(stat, signal.SIGTERM)
+            channel.emit({"phase": "asked", "pid": stat.pid})
+    wrapper = process.live_stat(run.wrapper) if run.wrapper else None
+    for stat in [*run.living(), *([wrapper] if wrapper else [])]:
+        if stat.stopped:  # it cannot answer, nor end
+            process.send_signal_to(stat, signal.SIGCONT)
 
 
 def _kill(run: RunProcesses, channel: Any) -> List[Record]:
