@@ -89,7 +89,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
         rf"BAR[0-9] is 0M @ 0x0(?: \(PCI:{_BUS}\))?",
     ),
     ("fabric_not_ready", r"system not yet initialized|nvidia-fabricmanager.{0,40}(?:failed|not running|inactive)"),
-    ("not_supported", r"NVMLError_NotSupported"),
+    ("not_supported", r"NVMLError_NotSupported|Not supported on the device\(s\)|^Failed to process command line"),
     ("timed_out", r"NVMLError_Timeout|nvidia-smi\b.{0,40}timed out"),
     ("gpu_init_failed", rf"(?:GPU {_BUS}: )?(?:RmInitAdapter failed|rm_init_adapter\(?\)? failed)"),
     ("inforom_corrupted", rf"infoROM is corrupted(?: at gpu {_BUS})?"),
@@ -113,7 +113,10 @@ _SIGNS: tuple[tuple[str, str], ...] = (
     ),
     ("nvml_failed", r"UserWarning: Can't initialize NVML"),  # of torch, which goes on without
     ("devices_taken_away", r"Failed to initialize NVML: Unknown Error|NVMLError_Unknown"),
-    ("blocked_by_system", r"GPU access blocked by the operating system"),
+    (
+        "blocked_by_system",
+        rf"GPU access blocked by the operating system|NVRM: GPU {_BUS} is already bound to (?P<driver>[\w-]{{1,40}})",
+    ),
     (
         "nvidia_smi_missing",
         r"nvidia-smi'?: (?:command )?not found|nvidia-smi is not installed|\"nvidia-smi\": executable",

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 from orchestrator.probes.printed import eta_s_of, read_line
+from orchestrator.probes.printed_words import ANY_COUNTED
 from orchestrator.probes.rate import ITERATIONS, Rate, Reading
 from orchestrator.probes.spans import Span
 from orchestrator.probes.text import lowered
@@ -31,8 +33,20 @@ _RATES = ("fps", "time/fps")
 _STEP_TITLES = {"step", "iteration", "iter", "steps", "global_step"}
 _LOSS_TITLES = {"training loss", "train loss", "train_loss", "loss", "trn_loss"}
 _OTHER_TITLES = {"epoch", "validation loss", "valid_loss", "val_loss", "time", "accuracy"}
-_CELL = re.compile(r"[^\t|\s]+(?: [^\t|\s]+)*")
-"""Columns are parted by a tab, a bar, or more than one blank."""
+_KNOWN_TITLES = _STEP_TITLES | _LOSS_TITLES | _OTHER_TITLES
+_FIRST_TITLE = re.compile(r"[\s|\u2502\u2503]*(?:global_)?(?:step|iter|epoch)", re.IGNORECASE)
+_RATE_TITLE = re.compile(
+    rf"(?:{ANY_COUNTED})(?:/s(?:ec)?|_per_s(?:ec(?:ond)?)?| per second)(?:/(?:gpu|device))?|tps|tgs", re.IGNORECASE
+)
+_CELL = re.compile(r"[^\t|\u2502\u2503\s]+(?: [^\t|\u2502\u2503\s]+)*")
+"""Columns are parted by a tab, a bar, or more than one blank; or by commas."""
+_CELL_OF_CSV = re.compile(r"[^,]+")
+_HEADLINE = re.compile(
+    r"[=#*\u2500\u2501-]{3,} ?(?:training )?(?:step|iteration):? {1,3}(?P<step>\d{1,15})(?: ?/ ?(?P<total>\d{1,15}))? ?"
+    r"[=#*\u2500\u2501-]{3,}",
+    re.IGNORECASE,
+)
+_OF_HEADLINE = re.compile(r"[A-Za-z][\w /.()%-]{0,40}? *[:=] ")
 _BELOW = re.compile(r"\s{2,}\S|\s*[\u2022*-] \S|\t")
 
 
@@ -40,13 +54,12 @@ class Tables:
     """Takes the rows of a log in order."""
 
     def __init__(self) -> None:
-        self._is_open = False
+        self._is_open = self._is_framed = False
         self._left = 0
         self._known: set[str] = set()
         self._in_summary = False
         self._in_pairs = False
-        self._columns: tuple[int | None, int | None] | None = None
-        self._width = 0
+        self._columns: list[str] | None = None
 
     def read(self, line: str) -> tuple[Reading | None, bool]:
         """(what the row says, whether it is more of the step before)."""
@@ -62,6 +75,8 @@ class Tables:
         if self._header(short):
             return None, False
         if self._columns is not None:
+            if not any(letter.isalnum() for letter in short) and short.strip():
+                return None, False  # a rule between rows
             reading = self._row(short)
             if reading is not None:
                 return reading, False
@@ -103,44 +118,78 @@ class Tables:
         return self._named(found)
 
     def _header(self, short: str) -> bool:
-        cells = [(found[0].lower(), found.span()) for found in _CELL.finditer(short)]
-        titles = [title for title, _ in cells]
-        step = next((n for n, title in enumerate(titles) if title in _STEP_TITLES), None)
-        loss = next((n for n, title in enumerate(titles) if title in _LOSS_TITLES), None)
-        known = sum(title in _STEP_TITLES | _LOSS_TITLES | _OTHER_TITLES for title in titles)
-        if loss is None or known < 2 or titles[0] not in _STEP_TITLES | {"epoch"}:
+        if _FIRST_TITLE.match(short) is None:
+            return False
+        titles = [title[0].strip().lower() for title in _cells(short)]
+        known = sum(title in _KNOWN_TITLES or _RATE_TITLE.fullmatch(title) is not None for title in titles)
+        told = {"step" if title in _STEP_TITLES else "loss" for title in titles if title in _STEP_TITLES | _LOSS_TITLES}
+        if not told or known < 2 or titles[0] not in _STEP_TITLES | {"epoch"} or not all(map(_is_title, titles)):
             return False
         self._begin()
-        self._columns, self._width = (step, loss), len(cells)
+        self._columns = titles
         return True
 
     def _row(self, short: str) -> Reading | None:
-        assert self._columns is not None
-        cells = list(_CELL.finditer(short))
-        step, loss = self._columns
-        if len(cells) != self._width or loss is None or (number := _float(cells[loss][0])) is None:
+        """What each column's title and its cell say together, as in a line of their own."""
+        cells = _cells(short)
+        if (
+            self._columns is None
+            or len(cells) != len(self._columns)
+            or not any(_float(one[0].strip()) for one in cells)
+        ):
             return None
-        if step is None:
-            return Reading(loss=number, spans={"loss": Span(*cells[loss].span())})
-        if not cells[step][0].isdecimal() or len(cells[step][0]) > 15:
-            return None
-        spans = {"loss": Span(*cells[loss].span()), "step": Span(*cells[step].span())}
-        return Reading(step=int(cells[step][0]), loss=number, spans=spans)
+        found = Reading()
+        for title, cell in zip(self._columns, cells, strict=True):
+            told = read_line(f"{title}: {cell[0].strip()}") if title not in _OTHER_TITLES else None
+            if told is None:
+                continue
+            begin = cell.start() + len(cell[0]) - len(cell[0].lstrip())
+            place = Span(begin, begin + len(cell[0].strip()))
+            found = Reading(
+                step=told.step if found.step is None else found.step,
+                loss=told.loss if found.loss is None else found.loss,
+                rates=(*found.rates, *(replace(rate, place=place) for rate in told.rates)),
+                spans={**dict.fromkeys(told.spans, place), **found.spans},
+            )
+        return found if found.step is not None or found.loss is not None else None
 
     def _below(self, line: str) -> tuple[Reading | None, bool]:
         """A headline names the step alone; what is indented below it is of that step."""
+        if (headline := _HEADLINE.fullmatch(line[:MAX_CHARS].strip())) is not None:
+            self._is_open, self._is_framed, self._left = True, True, MAX_ROWS
+            at = len(line) - len(line.lstrip())
+            spans = {
+                name: Span(at + headline.start(group), at + headline.end(group))
+                for name, group in (("step", "step"), ("total_steps", "total"))
+                if headline[group]
+            }
+            total = int(headline["total"]) if headline["total"] else None
+            return Reading(step=int(headline["step"]), total_steps=total, spans=spans), False
         reading = read_line(line)
-        is_below = self._is_open and self._left > 0 and _BELOW.match(line) is not None
+        is_below = (
+            self._is_open
+            and self._left > 0
+            and (_BELOW.match(line) is not None or (self._is_framed and _OF_HEADLINE.match(line) is not None))
+        )
         self._left -= 1
         if reading is None:
-            spans: dict[str, Span] = {}
-            left_s = eta_s_of(lowered(line), spans) if is_below and "ETA" in line else None
-            return (None, False) if left_s is None else (Reading(eta_s=left_s, spans=spans), True)
+            places: dict[str, Span] = {}
+            left_s = eta_s_of(lowered(line), places) if is_below and "ETA" in line else None
+            return (None, False) if left_s is None else (Reading(eta_s=left_s, spans=places), True)
         if is_below and reading.step is None and not reading.is_bar:
             return reading, True
         alone = reading.step is not None and reading.loss is None and not reading.rates and not reading.is_bar
-        self._is_open, self._left = alone, MAX_ROWS
+        self._is_open, self._is_framed, self._left = alone, False, MAX_ROWS
         return reading, False
+
+
+def _cells(line: str) -> list[re.Match[str]]:
+    pattern = _CELL_OF_CSV if "," in line and "  " not in line and "|" not in line else _CELL
+    return list(pattern.finditer(line))
+
+
+def _is_title(text: str) -> bool:
+    return text[:1].isalpha() or text[:1] == "_"
 
 
 def _float(text: str | None) -> float | None:

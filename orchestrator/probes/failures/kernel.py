@@ -33,8 +33,9 @@ SIGNATURES: tuple[Signature, ...] = (
     signature("core_dump", "dumped core", rf"{_DUMPED} dumped core\b"),
     signature(
         "hung_task",
-        "blocked for more than",
-        r"INFO: task (?P<process>[^\n]{1,64}?):(?P<pid>\d{1,9}) blocked for more than (?P<seconds>\d{1,9}) seconds",
+        "blocked for more than|state:d ",
+        r"INFO: task (?P<process>[^\n]{1,64}?):(?P<pid>\d{1,9}) blocked for more than (?P<seconds>\d{1,9}) sec"
+        r"|\btask:(?P<process2>\S{1,64}) +state:D stack: *\d{1,9} +pid: *(?P<pid2>\d{1,9})",
     ),
     signature(
         "cpu_stall",

@@ -86,8 +86,10 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     signature(
         "missing_library",
-        "cannot open shared object file|could not load library|not found (required by|unable to load any of",
+        "cannot open shared object file|failed to open lib|could not load library|not found (required by"
+        "|unable to load any of",
         r"(?P<library>[\w.+-]{1,120}\.so[\w.]{0,40}): cannot open shared object file"
+        r"|failed to open (?P<library4>lib[\w+-]{1,80}\.so(?:\.\d{1,6}){0,4})"
         r"|Could not load library (?P<library2>\S{1,120}?)\.(?: Error:|\s)"
         r"|Unable to load any of \{(?P<library3>[^}\n]{1,200})\}",
     ),
