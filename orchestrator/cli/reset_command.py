@@ -13,11 +13,11 @@ from typing import Any
 
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
-from orchestrator.errors import NotAsWantedError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
-from orchestrator.operations.reset import ResetRequest, reset
+from orchestrator.operations.reset import ResetRequest, require_as_wanted, reset
 from orchestrator.reports.reset import ResetPlan, ResetReport, render_plan, render_reset, reset_record
 
 
@@ -45,13 +45,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.result(json.dumps(reset_record(report)))
         elif not arguments.dry_run:
             output.result(render_reset(report))
-        if report.done and not report.as_wanted:
-            wrong = [finding for finding in report.found if finding.ok is not True]
-            raise NotAsWantedError(
-                f"{report.plan.label} is not as wanted after the reset",
-                evidence="\n".join(f"{finding.what}: {finding.text}" for finding in wrong),
-                way_out="orch status     then orch reset again; what cannot be killed is to be looked at on the host",
-            )
+        require_as_wanted(report)
         return 0
 
     code = for_each(targets, work, show, output)

@@ -6,12 +6,12 @@ import argparse
 
 from orchestrator.cli.output import Output
 from orchestrator.cli.waiting import WaitDisplay
-from orchestrator.errors import NotAsWantedError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Target
 from orchestrator.operations.launch import LaunchRequest, Seeding
-from orchestrator.operations.warmup import proven_by, warm_up
+from orchestrator.operations.warmup import proven_by, require_warm, warm_up
 from orchestrator.reports.launch import LaunchReport, render_started
-from orchestrator.reports.warmup import WarmupPass, WarmupReport, pass_text, why_not
+from orchestrator.reports.warmup import WarmupPass, WarmupReport, pass_text
 
 
 def seeding_of(arguments: argparse.Namespace, command: str) -> Seeding | None:
@@ -46,17 +46,3 @@ async def warm_if_needed(target: Target, request: LaunchRequest, output: Output,
             output.note(f"{target.name}: warm: run {run_id} found everything, and the cache is as it left it")
             return
     require_warm(await warmed(target, request, output, display))
-
-
-def require_warm(report: WarmupReport) -> None:
-    """Raises NotAsWantedError."""
-    if report.done:
-        return
-    way_out = "orch cache show     what is in it, by device"
-    if not report.proven:
-        way_out += f"\norch logs {report.passes[-1].run_id}"
-    raise NotAsWantedError(
-        f"{report.target} is not warm enough: a run would compile, or is not sure to find all it asks for",
-        evidence="\n".join(why_not(report)),
-        way_out=way_out,
-    )

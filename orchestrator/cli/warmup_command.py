@@ -8,12 +8,13 @@ import json
 from orchestrator.cli.fan_out import for_each
 from orchestrator.cli.output import Output
 from orchestrator.cli.waiting import WaitDisplay
-from orchestrator.cli.warming import require_warm, seeding_of, warmed
+from orchestrator.cli.warming import seeding_of, warmed
 from orchestrator.inventory.loader import load_inventory
 from orchestrator.inventory.model import Target
 from orchestrator.inventory.select import select_targets
 from orchestrator.ledger.runspec import parse_settings
 from orchestrator.operations.launch import LaunchRequest
+from orchestrator.operations.warmup import require_warm
 from orchestrator.reports.warmup import WarmupReport, render_warmup, warmup_record
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.agent.client import AgentSession
-from orchestrator.errors import BusyError, PreflightError
+from orchestrator.errors import BusyError, NotAsWantedError, PreflightError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.records import parse_run_record
 from orchestrator.ledger.runspec import cache_folders
@@ -250,4 +250,16 @@ async def _clear(session: AgentSession, target: Target) -> Cleared:
         tuple(answer["finished"]),
         tuple(answer["odd"]),
         tuple(answer["kept"]),
+    )
+
+
+def require_as_wanted(report: ResetReport) -> None:
+    """Raises NotAsWantedError, naming what was looked at again and is not so."""
+    if report.as_wanted:
+        return
+    wrong = [finding for finding in report.found if finding.ok is not True]
+    raise NotAsWantedError(
+        f"{report.plan.label} is not as wanted after the reset",
+        evidence="\n".join(f"{finding.what}: {finding.text}" for finding in wrong),
+        way_out="orch status     then orch reset again; what cannot be killed is to be looked at on the host",
     )

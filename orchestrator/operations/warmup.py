@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.errors import NotAsWantedError
 from orchestrator.inventory.model import Target
 from orchestrator.ledger.cache_fit import judge, parse_maker
 from orchestrator.ledger.cache_use import hits_of, misses_of
@@ -20,7 +21,7 @@ from orchestrator.operations.launch_wait import WaitCondition
 from orchestrator.operations.session import agent_session, require_payload
 from orchestrator.probes.training import parse_status
 from orchestrator.reports.launch import LaunchReport
-from orchestrator.reports.warmup import WarmupPass, WarmupReport
+from orchestrator.reports.warmup import WarmupPass, WarmupReport, why_not
 from orchestrator.transport.tracing import Trace
 
 MOST_PASSES = 2
@@ -47,6 +48,20 @@ async def warm_up(
         asked = replace(asked, seed=None, run_id=None)
     shown = await show_cache(target, trace=trace)
     return WarmupReport(target.name, target.label, tuple(passes), shown.enough, shown.census.entries)
+
+
+def require_warm(report: WarmupReport) -> None:
+    """Raises NotAsWantedError."""
+    if report.done:
+        return
+    way_out = "orch cache show     what is in it, by device"
+    if not report.proven:
+        way_out += f"\norch logs {report.passes[-1].run_id}"
+    raise NotAsWantedError(
+        f"{report.target} is not warm enough: a run would compile, or is not sure to find all it asks for",
+        evidence="\n".join(why_not(report)),
+        way_out=way_out,
+    )
 
 
 async def proven_by(target: Target, request: LaunchRequest, *, trace: Trace | None = None) -> str | None:

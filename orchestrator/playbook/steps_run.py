@@ -19,7 +19,7 @@ from orchestrator.operations.last_good_rate import last_good_rate
 from orchestrator.operations.launch import LaunchRequest
 from orchestrator.operations.launch import launch as start_run
 from orchestrator.operations.launch_wait import raise_if_failed
-from orchestrator.operations.warmup import proven_by, warm_up
+from orchestrator.operations.warmup import proven_by, require_warm, warm_up
 from orchestrator.playbook import schema
 from orchestrator.playbook.doing import At, Done
 from orchestrator.playbook.durations import parse_duration
@@ -31,7 +31,7 @@ from orchestrator.probes.training import RunPhase
 from orchestrator.probes.values import as_bool, as_float, as_str
 from orchestrator.reports.launch import render_started
 from orchestrator.reports.table import rate_text
-from orchestrator.reports.warmup import render_warmup, why_not
+from orchestrator.reports.warmup import render_warmup
 from remote_payload import contract
 
 GOING = (RunPhase.STARTING, RunPhase.RUNNING)
@@ -57,12 +57,7 @@ async def warmup(at: At, options: schema.WarmupOptions) -> Done:
         on_status=at.on_status,
         trace=at.trace,
     )
-    if not report.done:
-        raise NotAsWantedError(
-            f"{at.target.name} is not warm enough: a run would compile, or is not sure to find all it asks for",
-            evidence="\n".join(why_not(report)),
-            way_out="orch cache show     what is in it, by device",
-        )
+    require_warm(report)
     return Done(render_warmup(report))
 
 

@@ -103,7 +103,7 @@ async def stop(at: At, options: schema.StopOptions) -> Done:
 
 
 async def reset(at: At, options: schema.ResetOptions) -> Done:
-    from orchestrator.operations.reset import ResetRequest
+    from orchestrator.operations.reset import ResetRequest, require_as_wanted
     from orchestrator.operations.reset import reset as operation
     from orchestrator.reports.reset import ResetPlan, render_plan, render_reset
 
@@ -113,13 +113,7 @@ async def reset(at: At, options: schema.ResetOptions) -> Done:
 
     request = ResetRequest(options.kill_gpus, options.clear_cache, options.seed)
     report = await operation(at.target, request, confirm=confirm, trace=at.trace)
-    if not report.as_wanted:
-        wrong = [finding for finding in report.found if finding.ok is not True]
-        raise NotAsWantedError(
-            f"{at.target.label} is not as wanted after the reset",
-            evidence="\n".join(f"{finding.what}: {finding.text}" for finding in wrong),
-            way_out="orch status     what cannot be killed is to be looked at on the host",
-        )
+    require_as_wanted(report)
     return Done(render_reset(report))
 
 
