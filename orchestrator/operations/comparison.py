@@ -156,7 +156,7 @@ async def _look(
         raise UsageError(
             f"run {side.run_id} has no fingerprint; nothing can be compared",
             evidence=f"{folder}/{contract.FINGERPRINT} is not there, or cannot be read",
-            way_out="orch runs",
+            way_out="orch runs\norch diff RUN RUN          two that have one",
         )
     return _Found(_with_identity(side, told), told, runtime)
 
