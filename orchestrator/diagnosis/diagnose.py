@@ -16,6 +16,7 @@ from orchestrator.diagnosis.signatures import cache, changes, compiled, environm
 from orchestrator.diagnosis.signatures.words import difference_text, held_text
 from orchestrator.ledger.runs import run_outcome
 from orchestrator.probes.pace import LEAST_S
+from orchestrator.probes.training import RunPhase
 from orchestrator.probes.units import bytes_text, rate_text
 
 Signature = Callable[[Case], Iterable[Finding]]
@@ -52,6 +53,8 @@ OUTSIDE = frozenset(
     )
 )
 """Failures that the log itself lays to the world around a run: no change of code, data or settings is then to blame."""
+SENT = frozenset((1, 2, 9, 15))
+"""HUP, INT, KILL, TERM: somebody else sends them; no code, data or setting makes them."""
 HARMLESS = re.compile(r"(?:.*\.)?(?:steps|max_steps|epochs|seed|name|run_name)|(?:log|trackers)\..*")
 """Settings that say how long and what for, and nothing of how: a run neither dies nor slows down of one."""
 LIFTED_BY_A_RATE = ("gpu-neighbour",)
@@ -121,7 +124,8 @@ def _lifted(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
     """With what a run suffers from, a change is a cause."""
     listed = list(found)
     root = case.run.log.root if case.run is not None and case.run.log is not None else None
-    explained = {"run-dead"} if root is not None and root.kind in OUTSIDE else set()
+    from_outside = root.kind in OUTSIDE if root is not None else _was_killed(case, listed)
+    explained = {"run-dead"} if from_outside else set()
     suffers = [one.severity for one in listed if one.id in {*SYMPTOMS} - explained and one.severity != INFO]
     slowed = any(one.id in ("slow", "eager-fallback") and one.severity != INFO for one in listed)
     direct = any(one.id in SELF_EVIDENT and one.severity == CRITICAL for one in listed)
@@ -132,6 +136,16 @@ def _lifted(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
             yield replace(one, severity=worse)
         else:
             yield one
+
+
+def _was_killed(case: Case, listed: Iterable[Finding]) -> bool:
+    """By somebody, or together with its container or machine; for want of memory is another matter."""
+    state = case.run.record.state if case.run is not None and case.run.record is not None else None
+    if state is None or any(one.id == "memory" for one in listed):
+        return False
+    if state.exit is None:
+        return state.phase is RunPhase.ENDED_UNKNOWN
+    return state.exit.signal in SENT or (state.exit.exit_code or 0) - 128 in SENT
 
 
 def _is_harmless(case: Case, one: Finding) -> bool:

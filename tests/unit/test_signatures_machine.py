@@ -456,6 +456,21 @@ def test_how_an_adopted_run_ended_is_not_known_and_no_alarm() -> None:
     assert ids(diagnosed(run=stopped), info=True) == [], "orch stop ended it"
 
 
+def test_no_change_is_blamed_for_a_run_that_somebody_killed_but_for_want_of_memory() -> None:
+    changed = {"spec": {**IDENTITY["spec"], "settings": {"steps": 3000, "batch": 64}}}
+    for how in ({"signal": 9}, {"signal": 15}, {"exit_code": 137}):
+        run = facts(exit_record={"exit_code": None, "started_at": 1.0, "ended_at": 2.0, **how}, pace=metrics(20_700.0))
+        found = diagnosed(run=run, identity_of_run=changed)
+        assert ids(found) == ["run-dead"] and "settings-changed" not in found.findings[0].cause, how
+    assert run.record is not None
+    lost = replace(run.record.state, phase=RunPhase.ENDED_UNKNOWN, exit=None, evidence=("the machine was restarted",))
+    gone = replace(run, record=replace(run.record, state=lost))
+    assert ids(diagnosed(run=gone, identity_of_run=changed)) == ["run-dead"]
+    for own in ({"signal": 9, "oom_kills": 1}, {"signal": 11}):
+        run = facts(exit_record={**FAILED, "exit_code": None, **own}, pace=metrics(20_700.0))
+        assert "settings-changed" in ids(diagnosed(run=run, identity_of_run=changed)), own
+
+
 def test_other_code_of_an_adopted_run_is_no_release_that_was_deployed() -> None:
     summary = parse_runs({"now": NOW_S, "live": {}, "runs": [{"id": "x", "folder": "/x"}]}, b"")[0]
     code = {"release": {"tree_hash": None, "git": None, "listing": {"src/train.py": "2" * 64}}}
