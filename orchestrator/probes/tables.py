@@ -100,7 +100,8 @@ class Tables:
         self._known.add(kind)
         place = Span(*pair.span("value"))
         if kind == "rate":
-            rate = Rate(number, ITERATIONS, False, " ".join(pair[0].strip("| ").split()), place)
+            place = Span(pair.start("name"), pair.end("value"))
+            rate = Rate(number, ITERATIONS, False, " ".join(place.of(pair.string).split()), place)
             return Reading(rates=(rate,)), goes_on
         if kind == "loss":
             return Reading(loss=number, spans={"loss": place}), goes_on
@@ -148,7 +149,7 @@ class Tables:
             found = Reading(
                 step=told.step if found.step is None else found.step,
                 loss=told.loss if found.loss is None else found.loss,
-                rates=(*found.rates, *(replace(rate, place=place) for rate in told.rates)),
+                rates=(*found.rates, *(replace(rate, place=place, printed=cell[0].strip()) for rate in told.rates)),
                 spans={**dict.fromkeys(told.spans, place), **found.spans},
             )
         return found if found.step is not None or found.loss is not None else None
