@@ -106,6 +106,8 @@ class RunState:
     """Sentences: what is not as it should be."""
     stop_asked: bool = False
     """Somebody asked it to stop: an end that is not success is then no failure."""
+    stopped_pids: tuple[int, ...] = ()
+    """Processes of a live run that SIGSTOP or Ctrl-Z stopped, and no SIGCONT has let go on."""
 
 
 def parse_status(record: object) -> TrainingStatus | None:
@@ -188,9 +190,23 @@ def judge_run(facts: Mapping[str, object]) -> RunState:
     state = _ended(ended) if ended is not None else _not_told(facts, run)
     phase, evidence, notes = state
     pid = as_int(run.get("training_pid"))
+    told = run.get("stopped")
+    is_live = phase in (RunPhase.RUNNING, RunPhase.STARTING)
+    stopped = tuple([one for one in map(as_int, told) if one is not None]) if is_live and isinstance(told, list) else ()
     return RunState(
-        phase, run_id, pid, ended, evidence, (*notes, *_stray_notes(run, phase)), bool(as_mapping(run.get("stop")))
+        phase,
+        run_id,
+        pid,
+        ended,
+        evidence,
+        (*notes, *_stray_notes(run, phase), *map(stopped_text, stopped)),
+        bool(as_mapping(run.get("stop"))),
+        stopped,
     )
+
+
+def stopped_text(pid: int) -> str:
+    return f"pid {pid} is stopped (state T, by SIGSTOP or Ctrl-Z)"
 
 
 _Judgement = tuple[RunPhase, tuple[str, ...], tuple[str, ...]]

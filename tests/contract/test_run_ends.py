@@ -69,12 +69,13 @@ def test_stop_without_kill_says_what_still_runs_and_kill_ends_all_of_it(place):
 
 
 @pytest.mark.parametrize("whose", ["the training's", "its wrapper's"])
-def test_a_stopped_process_is_woken_for_the_end(place, whose):
+def test_a_stopped_process_is_told_and_woken_for_the_end(place, whose):
     answer = place.start(GRACEFUL)
     ready(place, answer)
     pid = answer["pid"] if whose == "the training's" else place.wrapper_pid(answer)
     os.kill(pid, signal.SIGSTOP)
     eventually(lambda: process.read_stat(pid).stopped, "it is stopped")
+    assert place.facts()[0]["run"]["stopped"] == ([pid] if whose == "the training's" else [])
     stopped = place.call(stop.stop_run, run_id=None, wait_s=20)
     assert stopped["stopped"] and stopped["killed"] == [] and stopped["exit"]["exit_code"] == 3
 
@@ -86,6 +87,15 @@ def test_strays_of_an_ended_run_are_seen_and_stopped(place):
     assert [stray["argv"] for stray in place.facts()[0]["run"]["strays"]] == [["sleep", "60"]]
     stopped = place.call(stop.stop_run, run_id=answer["run_id"], wait_s=20)
     assert stopped["stopped"] and place.facts()[0]["run"]["strays"] == []
+
+
+def test_a_worker_that_is_stopped_is_told(place):
+    answer = place.start("import subprocess; subprocess.Popen(['sleep', '60']).wait()")
+    eventually(lambda: place.facts()[0]["run"]["strays"], "the worker lives")
+    (worker,) = place.facts()[0]["run"]["strays"]
+    os.kill(worker["pid"], signal.SIGSTOP)
+    eventually(lambda: place.facts()[0]["run"]["stopped"] == [worker["pid"]], "it is stopped")
+    assert place.call(stop.stop_run, run_id=answer["run_id"], wait_s=20)["stopped"]
 
 
 def test_nothing_to_stop(place):

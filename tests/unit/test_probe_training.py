@@ -53,6 +53,12 @@ def facts(*, live=None, **run):
 HELD = {"held": True, "content": {"run_id": "r1"}}
 
 
+def test_stopped_processes_of_a_live_run():
+    state = judge_run(facts(live=HELD, training_alive=True, wrapper_alive=True, stopped=[12, None]))
+    assert state.stopped_pids == (12,) and state.notes == ("pid 12 is stopped (state T, by SIGSTOP or Ctrl-Z)",)
+    assert judge_run(facts(exit=EXIT, stopped=[12])).stopped_pids == ()
+
+
 def test_none():
     assert judge_run({"run": None}).phase is RunPhase.NONE
     assert parse_run_record({"run": None}) is None

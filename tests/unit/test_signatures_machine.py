@@ -201,6 +201,16 @@ def test_a_run_is_stalled_when_it_says_nothing_for_longer_than_its_phase_takes(
     assert ("run-stalled" in ids(diagnosed(run=run))) is stalled
 
 
+def test_a_process_that_is_stopped_is_named_before_it_was_silent_for_long() -> None:
+    run = facts(silent_s=5.0, pace=metrics(20_700.0))
+    assert run.record is not None
+    state = replace(run.record.state, stopped_pids=(12, 13))
+    found = diagnosed(run=replace(run, record=replace(run.record, state=state)))
+    assert ids(found) == ["run-stalled"]
+    assert found.findings[0].evidence[0] == "pid 12 is stopped (state T, by SIGSTOP or Ctrl-Z)"
+    assert found.findings[0].command == "orch exec -- kill -CONT 12 13"
+
+
 @pytest.mark.parametrize(("offset_s", "expected"), [(0.4, []), (-30.0, ["clock"]), (400.0, ["clock"]), (None, [])])
 def test_clocks_that_differ_are_told(offset_s: float | None, expected: list[str]) -> None:
     found = diagnosed(clock_offset_s=offset_s)

@@ -72,7 +72,8 @@ def list_runs(params: Record, body: bytes, channel: Any) -> Record:
 def _run(base: str, run_id: Any, live_facts: Record, tail_bytes: int) -> Tuple[Record, bytes]:
     run = recorded_run(base, run_id, live_facts)
     log, tail = _log(os.path.join(run["folder"], contract.RUN_LOG), tail_bytes)
-    more = {"oom_kills": process.oom_kills(), "strays": strays(run), "log": log}
+    others = strays(run)
+    more = {"oom_kills": process.oom_kills(), "strays": others, "log": log, "stopped": stopped(run, others)}
     return dict(run, checkpoints=checkpoints(run["folder"]), **more), tail
 
 
@@ -116,6 +117,13 @@ def strays(run: Record) -> List[Record]:
     """What was started as part of this run and lives, without its wrapper and its first process. Reads all of /proc."""
     known = (run["wrapper_pid"], run["training_pid"])
     return [process.describe(stat) for stat in records.processes_of_run(run["folder"]) if stat.pid not in known]
+
+
+def stopped(run: Record, others: List[Record]) -> List[int]:
+    """Of the run's first process and these others, the pids of those that SIGSTOP or Ctrl-Z stopped."""
+    first = process.read_stat(run["training_pid"]) if run["training_alive"] else None
+    own = [first.pid] if first is not None and first.stopped else []
+    return own + [other["pid"] for other in others if other["state"] == process.STOPPED]
 
 
 def checkpoints(folder: str) -> List[Dict[str, Any]]:

@@ -17,6 +17,8 @@ from .identity import boot_id, start_ticks
 
 Identity = Dict[str, Any]
 """boot_id, init_start_ticks, pid, start_ticks: plain values, because it is stored as JSON."""
+STOPPED = "T"
+"""The state after SIGSTOP or Ctrl-Z, until a SIGCONT. Under a debugger (t) it goes on by itself."""
 
 
 class Stat(NamedTuple):
@@ -38,8 +40,7 @@ class Stat(NamedTuple):
 
     @property
     def stopped(self) -> bool:
-        """By SIGSTOP or Ctrl-Z, until a SIGCONT. Under a debugger (t) it goes on by itself."""
-        return self.state == "T"
+        return self.state == STOPPED
 
 
 def parse_stat(data: bytes) -> Stat:

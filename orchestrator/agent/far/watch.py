@@ -125,6 +125,7 @@ class Watcher:
         # While the training lives, nothing of it is a stray.
         alive = run["training_alive"]
         run["strays"] = [] if alive else self._strays.ask((run_id, live_facts["held"]), run)
+        run["stopped"] = observe.stopped(run, run["strays"])
         return run
 
     def _look_around(self) -> Record:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from orchestrator.diagnosis.case import Case, RunFacts
 from orchestrator.diagnosis.finding import CRITICAL, INFO, WARNING, Finding
 from orchestrator.diagnosis.pace import NEARLY, is_slow
 from orchestrator.diagnosis.signatures.words import difference_text, failure_lines, failures, good_text, rate_line
 from orchestrator.probes.text import one_line
-from orchestrator.probes.training import RunPhase
+from orchestrator.probes.training import RunPhase, stopped_text
 from orchestrator.probes.units import duration_text, rate_text
 
 COLLAPSED = 0.5
@@ -21,6 +21,7 @@ START_STALLED_S = 1800.0
 """A healthy start takes 8 to 10 minutes, and a graph of its own up to some of them."""
 LOADED = 1.5
 """Programs that want a processor, for each there is: a training's own threads wait for GPUs, not for processors."""
+SHOWN_PIDS = 8
 WAITS = 0.6
 ROSE_BY = 0.25
 IDLE_PERCENT = 50.0
@@ -69,6 +70,9 @@ def stalled(case: Case) -> Iterator[Finding]:
     record = case.run.record if case.run is not None else None
     if record is None or record.state.phase is not RunPhase.RUNNING or case.now_s is None:
         return
+    if record.state.stopped_pids:
+        yield _stopped(case, record.run_id, record.state.stopped_pids)
+        return
     status = record.status
     signs = [at for at in (status.updated_at if status else None, record.log_written_at) if at is not None]
     if not signs:
@@ -94,6 +98,18 @@ def stalled(case: Case) -> Iterator[Finding]:
         "threads wait for one another: one of them failed without ending the process, or a GPU or file system hangs",
         "look at its last lines and stacks; then stop it (a checkpoint is asked for) and go on from the checkpoint",
         case.logs("-n", "60"),
+    )
+
+
+def _stopped(case: Case, run_id: str, pids: Sequence[int]) -> Finding:
+    return Finding(
+        "run-stalled",
+        CRITICAL,
+        f"run {run_id} lives and gets no further: a process of it is stopped",
+        tuple(map(stopped_text, pids[:SHOWN_PIDS])),
+        "somebody stopped it (kill -STOP, Ctrl-Z in its terminal) and did not let it go on",
+        "let it go on with SIGCONT; orch stop does so, too, before it waits for the checkpoint",
+        case.orch("exec", "--", "kill", "-CONT", *map(str, pids)),
     )
 
 
