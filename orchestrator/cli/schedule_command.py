@@ -55,6 +55,10 @@ def _schedule(arguments: argparse.Namespace, file: str, output: Output) -> int:
         output.note(
             "There is no systemd here that would run a timer: for `crontab -e`, in the machine's own time zone:"
         )
+        if job.when.zone is not None and job.when.zone != (here := schedule.local_zone()):
+            output.note(
+                f"That zone is {here or 'unknown'}, not {job.when.zone}: change the hour in the line accordingly."
+            )
         output.result(cron_line(job))
         return 0
     if arguments.dry_run or not _agreed(arguments):

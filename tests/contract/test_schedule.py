@@ -99,8 +99,9 @@ def assert_systemd_finds_nothing_wrong(shell):
 
 @pytest.mark.skipif(Path("/run/systemd/system").exists(), reason="there is a systemd here")
 def test_without_systemd_a_line_for_cron(trained, shell):
-    done = shell.schedule(trained.playbook, "--at", "Mon..Fri 02:05", "--tz", "Europe/Berlin", "--unchecked")
+    done = shell.schedule(trained.playbook, "--at", "Mon..Fri 02:05", "--tz", "Pacific/Chatham", "--unchecked")
     assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("5 2 * * 1,2,3,4,5 cd ")
+    assert "not Pacific/Chatham: change the hour" in done.stderr, "cron knows only the machine's zone"
     assert not shell.units.exists()
 
 
