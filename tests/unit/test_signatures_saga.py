@@ -179,8 +179,12 @@ def test_a_run_that_ended_itself_is_quoted() -> None:
 
 def test_an_expected_file_that_is_another_is_named() -> None:
     about = {"found": "md5:" + "0" * 32, "as_expected": False}
-    found = diagnosed(identity_of_run={"expected": {"/root/dflash_model.py": about}})
-    assert ids(found) == ["code-edited"]
+    for name, command in (("/root/dflash_model.py", "orch diff"), ("model.py", "orch deploy")):
+        found = diagnosed(identity_of_run={"expected": {name: about}})
+        assert ids(found) == ["code-edited"]
+        (told,) = found.findings
+        assert told.what == f"{name} is not as `expected: hashes:` of the payload says" and told.command == command
+        assert "machine itself" not in told.cause, "it may have been deployed just so"
 
 
 def test_a_slow_run_with_nothing_different_says_what_is_healthy() -> None:

@@ -23,16 +23,22 @@ def code_edited(case: Case) -> Iterator[Finding]:
     edited += [one for one in case.edited_at_start if one.name not in {known.name for known in edited}]
     if edited:
         lines = [_edit_line(one) for one in edited]
+        in_place = any(one.kind == "edited" for one in edited)
+        # What `expected: hashes:` does not know may have been deployed just so.
+        then = "" if _outside(edited) else ", then deploy it"
         yield Finding(
             "code-edited",
             WARNING,
-            f"{edited[0].name} is not as it was deployed"
+            f"{edited[0].name} is not as "
+            + ("it was deployed" if edited[0].kind == "edited" else "`expected: hashes:` of the payload says")
             + (f", and {len(edited) - 1} more files" if edited[1:] else ""),
             tuple(one_line(line, 200) for line in lines[:8]),
-            "a cure was tried on the machine itself and stayed in the code",
+            "a cure was tried on the machine itself and stayed in the code"
+            if in_place
+            else "a cure stayed in the code, or the inventory has the hash of another version",
             "look at the lines that differ; then deploy the committed code again"
-            if not _outside(edited)
-            else "look at the lines that differ, and put the committed file back",
+            if in_place and not _outside(edited)
+            else f"look at the lines that differ, and put the committed file back{then}",
             case.orch("diff") if _outside(edited) else case.orch("deploy"),
         )
         return
