@@ -32,10 +32,6 @@ GPU_DEADLINE_S = 10.0
 ASK_S = 10.0
 WRITABLE = 'path=$1; while [ ! -e "$path" ]; do path=$(dirname "$path"); done; test -w "$path"'
 """Of the nearest folder above that exists."""
-IMPORTS_TORCH = r"""cd "$1" || exit 1
-find . -name '*.py' -exec grep -lE '^(import +([A-Za-z0-9_., ]*[ ,])?torch([ ,.;]|$)|from +torch[ .])' {} + |
-sort | head -n 1"""
-"""Prints the first file that imports it whenever it is imported itself: not in a function, nor in a `try`."""
 PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 
 
@@ -109,13 +105,14 @@ async def _facts(sessions: Sessions, target: Target) -> SetupFacts:
 async def _torch(
     session: AgentSession, target: Target, release: str | None, python: Mapping[str, Any]
 ) -> tuple[str | None, bool | None]:
-    """(a file of the release that imports it, whether the environment has it). None: not told, or not there yet."""
+    """(a file of the release that its command reaches and that imports it, whether the environment has it). None: not
+    told, or not there yet."""
     if release is None or target.payload is None:
         return None, None
-    command = {"argv": ["sh", "-c", IMPORTS_TORCH, "sh", release], "timeout_s": ASK_S}
-    (result,) = (await session.request("run_batch", commands=[command])).header["results"]
-    wanted_by = str(result["stdout"]).strip().removeprefix("./")
-    if not wanted_by:
+    argv = list(target.payload.command)
+    asked = await session.request("who_imports", folder=release, argv=argv, module="torch", timeout_s=ASK_S)
+    wanted_by = as_str(asked.header.get("by"))
+    if wanted_by is None:
         return None, None
     return wanted_by, await has_torch(session, target, _interpreter(target.payload, python))
 

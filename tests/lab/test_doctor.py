@@ -108,7 +108,9 @@ def test_an_environment_without_the_torch_that_the_payload_imports_is_not_fit(
 ) -> None:
     place = Place(embedded_lab, tmp_path, f"i{next(numbers)}")
     venv = MadeVenv(Path(place.base).parent / "venv")
-    (place.payload / "train.py").write_text("try:\n    import torch\nexcept ImportError:\n    torch = None\n")
+    maybe = "try:\n    import torch\nexcept ImportError:\n    torch = None\n"
+    (place.payload / "train.py").write_text(maybe + "import model\n")
+    (place.payload / "export.py").write_text("import torch\n")
     place.write(command=["python", "train.py"], python=str(venv.python))
     place.ok("deploy")
     assert "torch" not in place.ok("doctor", "--setup"), "it does without"

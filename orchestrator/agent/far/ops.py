@@ -53,6 +53,7 @@ OPS: Dict[str, Tuple[str, str]] = {
     "cache_receive": ("cache_move", "cache_receive"),
     "cache_show": ("cache_census", "cache_show"),
     "preflight": ("preflight", "preflight"),
+    "who_imports": ("imports", "who_imports"),
     "trace": ("trace", "trace"),
     "run_batch": ("commands", "run_batch"),
     "lease_acquire": ("lease", "lease_acquire"),
