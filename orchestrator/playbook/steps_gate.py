@@ -26,6 +26,9 @@ async def gate(at: At, options: schema.GateOptions) -> Done:
     """Raises NotAsWantedError: the published one stays. And what asking for the published one raises."""
     if options.to is None:
         raise UsageError("gate: it has no `to:`, and no `publish` step follows it", way_out="to: FOLDER")
+    if at.known.get("evaluated_run") is None:
+        what = "nothing is published: no run was evaluated in this play, nor in the one it goes on from"
+        raise NotAsWantedError(what, way_out="orch play FILE --from evaluate     reads the run's result first")
     there = await published(parse_where(options.to, at.inventory), trace=at.trace)
     current = there.find(there.current)
     tau = as_float(at.known.get("tau"))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import NotAsWantedError
+from orchestrator.inventory.read import read_inventory
 from orchestrator.ledger.publications import Shelved, shelved
+from orchestrator.playbook.doing import At
 from orchestrator.playbook.schema import GateOptions
-from orchestrator.playbook.steps_gate import judge, judged_on, let_through
+from orchestrator.playbook.steps_gate import gate, judge, judged_on, let_through
 from orchestrator.playbook.variables import LET_THROUGH
 from orchestrator.probes.values import as_float
 
@@ -95,6 +98,17 @@ def test_what_was_judged_may_replace_what_it_was_compared_with() -> None:
 def test_nothing_else_is_published(known: Mapping[str, object], what: str, where: str) -> None:
     with pytest.raises(NotAsWantedError, match="no `gate` has let it through"):
         let_through(known, what, where)
+
+
+async def test_without_an_evaluated_run_no_run_is_named() -> None:
+    inventory = read_inventory("hosts:\n  box: {transport: local, root: /nowhere}\n", Path("/x.yaml"), Path("/home/me"))
+    nothing = At(
+        target=inventory.targets["box"], inventory=inventory, known={}, noted={}, note=lambda _: None, begun_runs=(),
+        again=False, say=lambda _: None, on_status=lambda _: None, play_id="p",
+    )  # fmt: skip
+    with pytest.raises(NotAsWantedError) as caught:
+        await gate(nothing, GateOptions(to="/nowhere/published"))
+    assert "no run was evaluated" in str(caught.value) and "--from evaluate" in caught.value.way_out
 
 
 def test_a_number_of_hundreds_of_digits_is_not_known() -> None:
