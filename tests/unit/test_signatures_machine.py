@@ -21,6 +21,7 @@ from orchestrator.probes.environment_finding import ERROR, NOTE, EnvironmentFind
 from orchestrator.probes.environment_finding import WARNING as DOUBT
 from orchestrator.probes.gpu_samples import lasting, memory_swing
 from orchestrator.probes.kill_plan import Choice, KillPlan
+from orchestrator.probes.throughput import Throughput
 from orchestrator.probes.training import RunPhase
 from tests.unit import cases
 from tests.unit.cases import GOOD_ID, IDENTITY, NOW_S, RUNTIME, cache, diagnosed, facts, gpus, ids, metrics
@@ -435,6 +436,15 @@ def test_a_loss_that_is_no_number_is_told_while_the_run_goes_on() -> None:
     assert any("step-200" in line for line in found.findings[0].evidence)
     assert healthy_and(run=facts(pace=metrics(20_700.0), loss=2.5)) == []
     assert any(text.startswith("loss (2.5)") for text in diagnosed(run=facts(loss=2.5)).healthy)
+
+
+def test_of_a_loss_that_was_only_printed_the_step_is_told_and_an_ended_run_is_not_to_be_stopped() -> None:
+    run = facts(exit_record={"exit_code": 0}, pace=metrics(20_700.0))
+    assert run.record is not None
+    told = Throughput("log", 12, 12, float("nan"), None, None, None)
+    (found,) = diagnosed(run=replace(run, record=replace(run.record, status=None), throughput=told)).findings
+    assert found.evidence == ("the last loss that was told: nan, at step 12",)
+    assert found.next_step.startswith("go on from a checkpoint")
 
 
 def test_a_power_limit_that_was_lowered_is_the_cause_of_a_slow_run() -> None:

@@ -117,8 +117,9 @@ def diverged(case: Case) -> Iterator[Finding]:
     loss, record = last_loss(case), case.run.record if case.run is not None else None
     evidence = [line for one in failures(case, "divergence", "loss_scale_floor") for line in failure_lines(case, one)]
     if loss is not None and not math.isfinite(loss):
-        step = record.status.step if record is not None and record.status is not None else None
-        evidence.append(f"loss {loss} at step {step if step is not None else 'unknown'}")
+        told = case.run.throughput if case.run is not None else None
+        step = record.status.step if record is not None and record.status is not None else told.step if told else None
+        evidence.append(f"the last loss that was told: {loss}" + ("" if step is None else f", at step {step}"))
     if not evidence:
         return
     kept = record.last_checkpoint.name if record is not None and record.last_checkpoint is not None else None
@@ -128,7 +129,8 @@ def diverged(case: Case) -> Iterator[Finding]:
         "the loss is not a number any more",
         (*evidence, *((f"its last complete checkpoint: {kept}",) if kept else ())),
         "a learning rate that is too high, a batch with values that overflow, or data that was damaged",
-        "stop it, and go on from a checkpoint before that step with a lower learning rate or stronger clipping",
+        ("stop it, and " if case.live else "")
+        + "go on from a checkpoint before that step with a lower learning rate or stronger clipping",
         case.orch("stop") if case.live else case.logs("-n", "40"),
     )
 
