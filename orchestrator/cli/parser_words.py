@@ -33,7 +33,11 @@ class Command(Parser):
         add, self._add = self._add, None
         if add is not None:
             add(self)
-        return super().parse_known_args(args, namespace)
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            # Told here, with this command's own options: argparse would show those of orch alone.
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
 
 
 def seconds(text: str) -> float:

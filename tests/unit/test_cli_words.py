@@ -105,3 +105,21 @@ def test_only_the_named_commands_options_are_made(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(parsers, f"_add_{name}", lambda parser: made.append(parser.prog))
     build_parser().parse_args(["-i", "launch", "runs"])
     assert made == ["orch runs"]
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ("status --wach", "usage: orch status "),
+        ("launch --sett steps=5", "usage: orch launch "),
+        ("cache show --deep", "usage: orch cache show "),
+        ("lab up --id x", "usage: orch lab up "),
+    ],
+)
+def test_an_option_that_is_not_there_is_answered_with_those_that_are(
+    line: str, usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(line.split())
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.startswith(usage) and "unrecognized arguments: --" in told
