@@ -16,7 +16,7 @@ from orchestrator.probes.spans import Piece, Span, Value
 
 MAX_LINE = 4096
 _WORD = re.compile(r"\S+")
-_HEADER = re.compile(r"NAME\s.*\b(?:MAJ:MIN|FSTYPE|FSUSE%|MOUNTPOINTS?|TYPE)(?:\s.*)?")
+_HEADER = re.compile(r"NAME\s.*\b(?:MAJ:MIN|FSTYPE|FSUSE%|MOUNTPOINTS?)(?:\s.*)?")
 _OTHERS = re.compile(r"\b(?:USED|AVAIL|ALLOC|PROPERTY)\b")
 """Of zfs and zpool, whose tables begin with NAME, too."""
 _TREE = re.compile(r"[\s|`\u2500-\u257f-]*(?=\w)")
