@@ -122,6 +122,8 @@ class BlockReader:
                 cells.setdefault(title, []).append(Span(*word.span()))
         if "NAME" not in cells:
             return text[:1].isspace() or text.lstrip("\u2502 ").startswith("/")  # a device's further mounts
+        if len(cells["NAME"]) > 1:
+            return False  # a device's name has no blank
         values: dict[str, Any] = {"kind": ""}
         spans: dict[str, Span] = {}
         for title, places in cells.items():
