@@ -133,11 +133,13 @@ async def _seed(
     Raises UsageError, PreflightError, BusyError; then the cache is as it was, and nothing is started."""
     assert request.seed is not None
     plan = await plan_seed(session, target, request.seed.wanted, config, request.settings)
-    name, command = plan.seed.name, f"orch launch {target.name} --seed"
+    name = plan.seed.name
+    # Typed anew it would be a launch with other settings, or one in place of a warm-up.
+    again = "the same command again, with"
     if not request.seed.force:
-        require_fit(target, plan, f"{command} {name} --force")
+        require_fit(target, plan, f"{again} --force")
     try:
-        return await make_seed(session, target, plan, replace=request.seed.replace, command=command)
+        return await make_seed(session, target, plan, replace=request.seed.replace, command=again)
     except NotEmptyError:
         if plan.live_from != name:
             raise

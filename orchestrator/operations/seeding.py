@@ -75,10 +75,10 @@ def require_fit(target: Target, plan: SeedPlan, way_out: str) -> None:
 
 
 async def make_seed(
-    session: AgentSession, target: Target, plan: SeedPlan, *, replace: bool, command: str = "orch cache seed"
+    session: AgentSession, target: Target, plan: SeedPlan, *, replace: bool, command: str | None = None
 ) -> SeededReport:
-    """Needs the lease. command: which --replace to name. Raises BusyError, PreflightError; then the cache is as it
-    was."""
+    """Needs the lease. command: what --replace goes with; None: orch cache seed. Raises BusyError, PreflightError; then
+    the cache is as it was."""
     try:
         reply = await session.request(
             "cache_seed",
@@ -90,7 +90,7 @@ async def make_seed(
             timeout_s=COPY_LIMIT_S,
         )
     except AgentOpError as error:
-        raise said(error, target, f"{command} {plan.seed.name}") from error
+        raise said(error, target, command or f"orch cache seed {plan.seed.name}") from error
     told = reply.header
     about = (target.name, target.label, plan.seed.name, plan.seed.why)
     return SeededReport(*about, told["bytes"], told["files"], told["aside"], plan.fit)

@@ -113,8 +113,8 @@ def test_a_launch_seeds_first_or_starts_nothing(place: CachePlace) -> None:
     again = place.ok("launch", "--seed", "nightly", "--wait", "end")
     assert "the cache was made from it already" in again and "ended well" in again
     place.ok("cache", "save", "later")
-    full = place.orch("launch", "--seed", "later")
-    assert full.returncode == 10 and b"orch launch ct200 --seed later --replace" in full.stderr, said(full)
+    full = place.orch("launch", "--seed", "later", "--set", "steps=7")
+    assert full.returncode == 10 and b"-> the same command again, with --replace  " in full.stderr, said(full)
     assert "is kept as snapshot 2" in place.ok("launch", "--seed", "later", "--replace", "--wait", "end")
     row = place.record("show")["cache"]["against"][0]
     assert (row["snapshot"], row["gone"], row["new"]) == ("later", 0, 0)
