@@ -147,4 +147,5 @@ def _provenance(payload: Payload) -> dict[str, object]:
         "payload": payload.name,
         "deployed_by": who_asks(),
         "deployed_at_s": time.time(),
+        "exclude": list(payload.exclude),
     }

@@ -238,6 +238,9 @@ def test_of_many_files_the_same_ones_are_sampled_with_the_first_and_the_last() -
 # -- code ----------------------------------------------------------------------------------------
 
 
+PROVENANCE = {"git": {"commit": "c"}, "payload": "p", "deployed_by": "a@b", "exclude": ["/runs", "*.tmp.py"]}
+
+
 def make_release(store: Path, files: dict[str, str]) -> Path:
     draft = store / "draft"
     for name, text in files.items():
@@ -248,7 +251,7 @@ def make_release(store: Path, files: dict[str, str]) -> Path:
     release = store / tree_hash(entries)
     draft.rename(release)
     (store / ".incoming").mkdir()
-    write_record(str(release), release.name, entries, {"git": {"commit": "c"}, "payload": "p", "deployed_by": "a@b"})
+    write_record(str(release), release.name, entries, PROVENANCE)
     return release
 
 
@@ -264,7 +267,10 @@ def test_what_was_edited_in_a_release(tmp_path: Path) -> None:
     (release / "link").symlink_to("run.sh")
     (release / "new.py").write_text("4\n")
     (release / "out.log").write_text("a training may write this\n")
+    (release / "x.tmp.py").write_text("and what the deploy leaves out\n")
     (release / "__pycache__").mkdir()
+    (release / "runs").mkdir()
+    (release / "runs/config.yaml").write_text("settings of a run by hand")
     (release / "__pycache__/train.py").write_text("x")
     assert release_facts.edited(str(release)) == {
         "lib/a.py": "missing",

@@ -65,14 +65,17 @@ def file_token(entry: Entry) -> str:
 
 
 def edited(release: str, check: Check = lambda: None) -> Dict[str, str] | None:
-    """Path -> what is on the disk where it is not what was pushed, or `missing`. {}: nothing was touched.
+    """Path -> what is on the disk where it is not what was pushed, or `missing`. {}: nothing was touched. What the
+    deploy left out (`exclude`: what a training writes there) is no edit.
 
     None: it is no release of ours. Raises OSError, OpError, and what check raises."""
     if not os.path.isfile(record_path(release)):
         return None
-    pushed = {entry.path: entry for entry in read_record(release)[1] if entry.kind != DIR}
+    record, entries = read_record(release)
+    pushed = {entry.path: entry for entry in entries if entry.kind != DIR}
+    left_out = [*BUILT_IN_EXCLUDES, *((record.get("provenance") or {}).get("exclude") or ())]
     found: Dict[str, str] = {}
-    for entry in walk(release, BUILT_IN_EXCLUDES, odd=[], check=check):
+    for entry in walk(release, left_out, odd=[], check=check):
         if entry.kind == DIR:
             continue
         before = pushed.pop(entry.path, None)
