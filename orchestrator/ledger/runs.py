@@ -5,6 +5,7 @@ Rule: pure; built only from the agent's runs_overview. Unknown is None.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -227,11 +228,12 @@ def good_runs(
 
     Those that somebody marked good, the newest first; behind them those that ended without failing and were about as
     fast as the fastest of them, the newest first, and last those of them that were stopped soon. A run that is marked
-    bad is none."""
+    bad, or whose last loss is no number, is none."""
     ids = [run.run_id for run in runs]
     alike = [run for run in (runs[: ids.index(before)] if before in ids else runs) if run.shape.fits(like)]
     marked = [Good(run, _marked(run.mark)) for run in alike if run.mark and run.mark.verdict == GOOD]
-    well = [run for run in alike if run.phase is RunPhase.ENDED and not run.failed and run.mark is None]
+    ended = [run for run in alike if run.phase is RunPhase.ENDED and not run.failed]
+    well = [run for run in ended if run.mark is None and not _diverged(run)]
     fastest: dict[tuple[str, bool], float] = {}
     for run in well:
         if (rate := rate_of(run)) is not None:
@@ -240,6 +242,12 @@ def good_runs(
     well = [run for run in well if _fast(run, fastest, least_per_s)]
     well.sort(key=_was_brief, reverse=True)
     return (*reversed(marked), *(Good(run, run.outcome) for run in reversed(well)))
+
+
+def _diverged(run: RunSummary) -> bool:
+    """Its last loss is no number: many trainings go on, and end with 0."""
+    loss = run.throughput.loss if run.throughput is not None else None
+    return loss is not None and not math.isfinite(loss)
 
 
 def _was_brief(run: RunSummary) -> bool:

@@ -1,5 +1,6 @@
 """What orch adopt finds out from outside: which process is the training, its interpreter, its log, its code."""
 
+import json
 import os
 import subprocess
 import sys
@@ -101,6 +102,19 @@ def test_a_secret_in_its_command_line_is_neither_recorded_nor_told(shell, tmp_pa
     with pytest.raises(OpError) as refused:
         adopt.find_training(found, "x", 1)
     assert "--api-key" in refused.value.evidence and "s3kr1t99" not in refused.value.evidence
+
+
+def test_a_secret_in_its_environment_is_hashed_and_not_kept(tmp_path):
+    given = {**os.environ, "WANDB_API_KEY": "s3kr1t99", "MASTER": "tcp://me:s3kr1t99@x", "NCCL_DEBUG": "INFO"}
+    with subprocess.Popen(
+        [sys.executable, "-c", WORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given
+    ) as child:
+        assert child.stdout.readline() == b"up\n"
+        record, _ = adopt.run_record({}, str(tmp_path / "run"), "x", adopt.process.read_stat(child.pid))
+        child.communicate(b"\n", timeout=20)
+    assert record["environment"]["WANDB_API_KEY"] == "s3kr1t99", "for its hash"
+    kept = adopt.kept(record)
+    assert kept["environment"]["NCCL_DEBUG"] == "INFO" and "s3kr1t99" not in json.dumps(kept)
 
 
 def test_of_a_training_that_writes_to_a_file_that_is_the_log(tmp_path):

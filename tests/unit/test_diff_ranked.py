@@ -288,6 +288,7 @@ def overview(*runs: dict[str, Any]) -> Any:
             "exit": {"exit_code": run.get("code", 0), "started_at": 1.0, "ended_at": 1.0 + 60 * run.get("minutes", 1)},
         }
         status = {"phase": "stopping" if run.get("code") == 3 else "done", "step": 3, "tokens_per_s": run.get("rate")}
+        status["loss"] = run.get("loss")
         kept = [{"id": name, "severity": "warning"} for name in run.get("findings", ())]
         folder = {"path": "/c", "exists": True, "bytes": run.get("cache"), "files": 1, "complete": True}
         about["cache_before"] = {"folders": {"TRITON_CACHE_DIR": folder}} if "cache" in run else None
@@ -315,6 +316,10 @@ def overview(*runs: dict[str, Any]) -> Any:
         (({"rate": 21500.0}, {"rate": 21600.0, "code": 3, "minutes": 300}), None, None, "r1"),
         (({"rate": 21500.0, "code": 3},), None, None, "r0"),
         (({"code": 1},), None, None, None),
+        (({"rate": 21500.0}, {"rate": 21600.0, "loss": float("nan")}), None, None, "r0"),
+        (({"rate": 21500.0, "loss": 2.1}, {"rate": 21600.0, "loss": float("inf")}), None, None, "r0"),
+        (({"rate": 21500.0}, {"rate": 21600.0, "loss": 2.1}), None, None, "r1"),
+        (({"rate": 21500.0, "loss": float("nan"), "mark": "good"},), None, None, "r0"),
         (({"rate": 1.0},), "r0", None, None),
     ],
 )

@@ -21,7 +21,7 @@ from .gpu_identity import gpu_facts
 from .install import install_library
 from .preflight import python_facts
 from .records import Record, contract
-from .variables import without_secrets
+from .variables import may_be_secret, without_secrets
 
 FINGERPRINT_DEADLINE_S = 20.0
 KEEPER_DEADLINE_S = 10.0
@@ -71,12 +71,12 @@ def adopt_session(params: Record, body: bytes, channel: Any) -> Record:
     try:
         with journal.begin(base, "adopt", params.get("who"), detail):
             os.mkdir(folder, 0o700)
-            records.write_record(folder, contract.RUN_SPEC, record)
+            records.write_record(folder, contract.RUN_SPEC, kept(record))
             _write_fingerprint(folder, base, record, params)
             cache_run.write_before(base, folder)
             log, note = join_log(tmux, pane, stat.pid, os.path.join(folder, contract.RUN_LOG))
             record["adopted"]["copied"] = log == "pane" and note is None
-            records.write_record(folder, contract.RUN_SPEC, record)
+            records.write_record(folder, contract.RUN_SPEC, kept(record))
             _start_keeper(base, folder, stat)
     except (OSError, subprocess.SubprocessError) as error:
         raise OpError("io", "session %s could not be adopted: %s" % (name, error), folder) from error
@@ -163,6 +163,13 @@ def run_record(params: Record, folder: str, name: str, stat: process.Stat) -> Tu
         schema=contract.SCHEMA_VERSION,
     )
     return record, notes
+
+
+def kept(record: Record) -> Record:
+    """What run.json keeps of run_record: nobody needs what may be a secret in the environment again, and the folder may
+    be pulled. The fingerprint has keyed hashes of all of it."""
+    environment = {name: value for name, value in record["environment"].items() if not may_be_secret(name, value)}
+    return dict(record, environment=environment)
 
 
 def python_of(argv: List[str], cwd: str, environment: Dict[str, str], pid: int) -> str | None:

@@ -54,7 +54,11 @@ def variable_facts(environment: Dict[str, Any], base: str, python: Any = None) -
 
 
 def may_be_shown(name: str, value: str) -> bool:
-    return bool(SHOWN.fullmatch(name)) and not SECRET.search(name) and not SECRET_VALUE.search(value)
+    return bool(SHOWN.fullmatch(name)) and not may_be_secret(name, value)
+
+
+def may_be_secret(name: str, value: str) -> bool:
+    return bool(SECRET.search(name) or SECRET_VALUE.search(value))
 
 
 def without_secrets(argv: List[str]) -> List[str]:
