@@ -54,6 +54,8 @@ class SetupFacts:
     gpu_error: str | None = None
     gpu_warnings: tuple[str, ...] = ()
     command_found: bool | None = None
+    command_lacks: str | None = None
+    """The script that the payload's command names and its release has not."""
     paths: tuple[tuple[str, bool], ...] = ()
     clock_offset_s: float | None = None
     release: str | None = None
@@ -199,6 +201,9 @@ def _torch(payload: Payload, facts: SetupFacts) -> Iterator[Row]:
 
 def _command(payload: Payload, facts: SetupFacts) -> Row:
     word = payload.command[0]
+    if facts.command_lacks is not None:
+        text = f"{' '.join(payload.command)}: the release has no {facts.command_lacks}"
+        return Row("command", False, text, "see `command:` and `exclude:` of the payload, then orch deploy")
     if word == "python":
         ok = None if facts.python_version is None else True
         return Row("command", ok, f"{' '.join(payload.command)}, with that Python")

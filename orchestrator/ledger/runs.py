@@ -190,7 +190,9 @@ def choose_run(ids: Sequence[str], wanted: str) -> str:
     raise UsageError(
         f"{len(found)} runs begin with {wanted!r}" if ids else "there are no runs yet",
         evidence=("they are: " if found else "the last ones: ") + ", ".join((found or ids)[-10:]) if ids else "",
-        way_out="orch runs" if ids else "orch launch",
+        way_out=("orch runs" if wanted[:1].isdigit() else f"orch runs; to name a target: --target {wanted}")
+        if ids
+        else "orch launch",
     )
 
 

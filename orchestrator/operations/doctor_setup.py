@@ -72,7 +72,7 @@ async def _facts(sessions: Sessions, target: Target) -> SetupFacts:
     release = as_str(facts.get("release"))
     gpus = gpu_answer(asked.header)
     python, tmux, disk = (as_mapping(ready.header.get(name)) for name in ("python", "tmux", "disk"))
-    wanted_by, torch = await _torch(session, target, release, python)
+    lacks, wanted_by, torch = await _code(session, target, release, python)
     results = batch.header["results"]
     paths = as_mapping(ready.header.get("paths"))
     return SetupFacts(
@@ -94,6 +94,7 @@ async def _facts(sessions: Sessions, target: Target) -> SetupFacts:
         gpu_error=gpus.error,
         gpu_warnings=gpus.warnings,
         command_found=results[1]["exit_code"] == 0 if len(results) > 1 else None,
+        command_lacks=lacks,
         paths=tuple((path, there is True) for path, there in paths.items()),
         clock_offset_s=offset_s(facts.get("now"), before_s, after_s),
         release=release,
@@ -102,19 +103,19 @@ async def _facts(sessions: Sessions, target: Target) -> SetupFacts:
     )
 
 
-async def _torch(
+async def _code(
     session: AgentSession, target: Target, release: str | None, python: Mapping[str, Any]
-) -> tuple[str | None, bool | None]:
-    """(a file of the release that its command reaches and that imports it, whether the environment has it). None: not
-    told, or not there yet."""
+) -> tuple[str | None, str | None, bool | None]:
+    """(the script that the command names and the release has not, a file of the release that its command reaches and
+    that imports torch, whether the environment has torch). None: not told, or not there yet."""
     if release is None or target.payload is None:
-        return None, None
+        return None, None, None
     argv = list(target.payload.command)
     asked = await session.request("who_imports", folder=release, argv=argv, module="torch", timeout_s=ASK_S)
-    wanted_by = as_str(asked.header.get("by"))
+    lacks, wanted_by = (as_str(asked.header.get(name)) for name in ("lacks", "by"))
     if wanted_by is None:
-        return None, None
-    return wanted_by, await has_torch(session, target, _interpreter(target.payload, python))
+        return lacks, None, None
+    return lacks, wanted_by, await has_torch(session, target, _interpreter(target.payload, python))
 
 
 def _interpreter(payload: Payload, python: Mapping[str, Any]) -> str | None:

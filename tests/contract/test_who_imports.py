@@ -13,8 +13,28 @@ def asked(folder, files, *argv):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    return told(folder, *argv)["by"]
+
+
+def told(folder, *argv):
     params = {"folder": str(folder), "argv": list(argv), "module": "torch"}
-    return who_imports(params, b"", Channel(1, lambda header, body: None))["by"]
+    return who_imports(params, b"", Channel(1, lambda header, body: None))
+
+
+@pytest.mark.parametrize(
+    ("argv", "lacks"),
+    [
+        (["python", "trian.py", "--config", "c.py"], "trian.py"),
+        (["torchrun", "--nproc", "2", "src/train.py"], "src/train.py"),
+        (["python", "/nowhere/train.py"], "/nowhere/train.py"),
+        (["python", "train.py", "--config", "c.py"], None),
+        (["python", "-m", "train"], None),
+        (["./run.sh"], None),
+    ],
+)
+def test_the_script_that_is_not_there(tmp_path, argv, lacks):
+    (tmp_path / "train.py").write_text("")
+    assert told(tmp_path, *argv)["lacks"] == lacks
 
 
 @pytest.mark.parametrize(

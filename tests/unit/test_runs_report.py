@@ -224,3 +224,12 @@ def test_a_brief_result_leaves_out_what_only_explains() -> None:
     result = {"acceptance_length": 6.14, "definition": "word " * 30, "lossless": True}
     assert result_lines(result, brief=True) == ["acceptance length: 6.14", "lossless: yes"]
     assert len(result_lines(result)) == 3
+
+
+def test_where_a_target_stands_in_a_run_s_place_its_option_is_told() -> None:
+    with pytest.raises(UsageError) as of_a_target:
+        choose_run(["20261129-141500-c3d4"], "ct200")
+    assert of_a_target.value.way_out == "orch runs; to name a target: --target ct200"
+    with pytest.raises(UsageError) as of_a_run:
+        choose_run(["20261129-141500-c3d4"], "2025")
+    assert of_a_run.value.way_out == "orch runs"

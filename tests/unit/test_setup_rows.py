@@ -80,6 +80,8 @@ def test_a_command_of_its_own_and_an_environment_that_is_not_made_yet_are_told()
     own = replace(TARGET, payload=payload(command=("torchrun", "train.py")))
     assert wrong(replace(WELL, command_found=False), own) == ["command"]
     assert wrong(replace(WELL, command_found=True), own) == []
+    for one in (own, TARGET):
+        assert wrong(replace(WELL, command_found=True, command_lacks="trian.py"), one) == ["command"]
     made = replace(TARGET, payload=payload(python=None, environment="train"))
     assert wrong(WELL, made) == ["environment"]
     assert wrong(replace(WELL, environment="0123456789ab"), made) == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import time
-from typing import Any, Dict, Iterator, List, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 MAX_FILES = 5000
 MAX_S = 8.0
@@ -18,12 +18,22 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
 def who_imports(params: Dict[str, Any], body: bytes, channel: Any) -> Dict[str, Any]:
-    """params: folder, argv, module. {"by": a path in the folder, None: none does}. Counted is an import that stands by
-    itself: not in a function, nor in a `try`."""
+    """params: folder, argv, module. {"by": a path in the folder, None: none does, "lacks": the script that argv names
+    and the folder has not, None: it has it, or argv names none there}. Counted is an import that stands by itself: not
+    in a function, nor in a `try`."""
     folder = os.path.realpath(str(params["folder"]))
-    module = str(params["module"])
+    argv = [str(word) for word in params["argv"]]
+    return {"by": _who(folder, argv, str(params["module"]), channel), "lacks": _lacks(folder, argv)}
+
+
+def _lacks(folder: str, argv: List[str]) -> Optional[str]:
+    script = next((word for word in argv if word.endswith(".py") and not word.startswith("-")), None)
+    return script if script is not None and not os.path.exists(os.path.join(folder, script)) else None
+
+
+def _who(folder: str, argv: List[str], module: str, channel: Any) -> Optional[str]:
     until = time.monotonic() + MAX_S
-    named = list(_named(folder, [str(word) for word in params["argv"]]))
+    named = list(_named(folder, argv))
     waiting = [*named] or sorted(_all(folder))
     seen: Set[str] = set(waiting)
     while waiting and len(seen) <= MAX_FILES and time.monotonic() < until:
@@ -33,12 +43,12 @@ def who_imports(params: Dict[str, Any], body: bytes, channel: Any) -> Dict[str, 
         if tree is None:
             continue
         if any(_imports(node, module) for node in tree.body):
-            return {"by": os.path.relpath(path, folder)}
+            return os.path.relpath(path, folder)
         for found in _reached(tree, path, folder) if named else ():
             if found not in seen:
                 seen.add(found)
                 waiting.append(found)
-    return {"by": None}
+    return None
 
 
 def _named(folder: str, argv: List[str]) -> Iterator[str]:
