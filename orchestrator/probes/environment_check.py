@@ -17,6 +17,8 @@ from orchestrator.probes.environment_finding import ERROR, NOTE, WARNING, Enviro
 from orchestrator.probes.pip_facts import whole_name
 
 SHOWN = 8
+OURS = "orch-train"
+"""Where orch was set up beside a training, on one machine: no training imports it."""
 REBUILD = "orch env sync --rebuild"
 _REBUILT = {"extra", "missing", "version", "another_build", "editable", "changed", "gone", "twice", "half_removed"}
 """What orch made is not repaired: it is made once more, beside the one that is there."""
@@ -140,7 +142,7 @@ def _leaks(facts: EnvironmentFacts, expected: Expectation | None) -> Iterator[En
             yield EnvironmentFinding("variable", WARNING, text, f"unset {name}")
     if expected is None:
         for package in facts.used().values():
-            if package.editable:
+            if package.editable and package.key != OURS:
                 text = (
                     f"{package.name} is an editable install of {package.url or 'a folder'}: it changes with that folder"
                 )

@@ -181,6 +181,9 @@ def test_an_editable_install(venv):
     info = venv.install("mine", "0.1", {"__editable__.mine-0.1.pth": "/srv/mine\n"})
     (info / "direct_url.json").write_text('{"url": "file:///srv/mine", "dir_info": {"editable": true}}')
     assert "extra mine" in venv.wrong(expected)
+    ours = venv.install("orch-train", "0.1", {})
+    (ours / "direct_url.json").write_text('{"url": "file:///srv/orch", "dir_info": {"editable": true}}')
+    assert "editable orch-train" not in venv.wrong()
     assert "file:///srv/mine" in venv.wrong()["editable mine"].text
     assert "editable mine" not in venv.wrong(kept(venv)), "it was so when the baseline was recorded"
     lock = expectation_of_lock("its lock", {one.name: one.version for one in venv.look("names").packages})
